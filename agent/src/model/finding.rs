@@ -1,0 +1,165 @@
+//! Findings: what the correlation concludes, before anybody knows whose it was.
+//!
+//! In: born in `correlate`. Out: attributed by `enrich`, then exported as log records and metrics.
+//! A finding is emitted only when all evidence of its cause is there; the evidence travels with it.
+
+use std::time::Duration;
+
+use super::{CallKind, Caller, DeviceNode, DriverLine, MonoNs, PciAddress, Pid, Tid};
+
+/// One conclusion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// Pairs the begin of an episode with its updates and its end; unique within a boot.
+    pub id: String,
+    /// When it was concluded.
+    pub at: MonoNs,
+    /// How loud it is.
+    pub severity: Severity,
+    /// What it is.
+    pub kind: FindingKind,
+}
+
+/// What was concluded.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FindingKind {
+    /// A stall began, goes on or ended.
+    Stall(Stall),
+    /// The driver reported an error.
+    Xid(Xid),
+}
+
+/// Severity of a record; the names and numbers are OpenTelemetry's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names of the log data model")]
+pub enum Severity {
+    Info,
+    Warn,
+    Error,
+    Fatal,
+}
+
+/// An episode in which a thread, or a device, was stuck.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stall {
+    /// Begin, update or end.
+    pub state: StallState,
+    /// When it began.
+    pub begin: MonoNs,
+    /// Length so far, or in all. Unit: wall time.
+    pub duration: Duration,
+    /// What it is put down to.
+    pub cause: Cause,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// The device, where it is known.
+    pub hw_id: Option<String>,
+    /// The driver call that is stuck.
+    pub call: Option<StalledCall>,
+    /// Who suffers.
+    pub victims: Vec<Victim>,
+    /// What was seen, one fact per entry.
+    pub evidence: Vec<String>,
+}
+
+/// Where an episode is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StallState {
+    /// Past its threshold, and still going.
+    Begin,
+    /// Still going; sent once a minute.
+    Update,
+    /// Over; the length is exact.
+    End,
+    /// No longer watched (a lost return, the agent stopped): the length is a bound, not a measurement.
+    Unobserved,
+}
+
+/// The call a stalled thread is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StalledCall {
+    /// Kind of call.
+    pub kind: CallKind,
+    /// ioctl command; 0 for others.
+    pub op: u32,
+    /// The driver's short name.
+    pub driver: Option<String>,
+    /// Node, where known.
+    pub device: Option<DeviceNode>,
+    /// Name of the node, where the probe saw a path.
+    pub node: Option<String>,
+    /// What it returned, once it did.
+    pub ret: Option<i64>,
+}
+
+/// A thread that suffers from a stall.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// Its process.
+    pub pid: Pid,
+    /// The thread.
+    pub tid: Tid,
+    /// What the probe knew of it.
+    pub caller: Option<Caller>,
+}
+
+/// Why GPU time was lost; numbers are the rows of the cause table in the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// Row 1: a thread is inside the driver longer than its threshold.
+    DriverCall,
+}
+
+impl Cause {
+    /// All causes that can be emitted.
+    pub const ALL: &[Self] = &[Self::DriverCall];
+
+    /// `gpu.stall.cause` on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DriverCall => "driver_call",
+        }
+    }
+}
+
+/// How sure a cause is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confidence {
+    /// The thread was seen inside the call.
+    High,
+    /// The entry is open, but the thread could not be looked at.
+    Low,
+}
+
+impl Confidence {
+    /// The word on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Low => "low",
+        }
+    }
+}
+
+/// An error the driver reported.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Xid {
+    /// The XID.
+    pub code: u32,
+    /// The GPU's address.
+    pub pci: Option<PciAddress>,
+    /// The GPU's `hw.id`, where the address is known.
+    pub hw_id: Option<String>,
+    /// The catalogue's short name; `unknown` for a code it lacks.
+    pub name: String,
+    /// The catalogue's class; `unknown` for a code it lacks.
+    pub class: String,
+    /// The catalogue's severity word; `unknown` for a code it lacks.
+    pub severity: String,
+    /// The catalogue's action; `unknown` for a code it lacks.
+    pub action: String,
+    /// The process the line names.
+    pub pid: Option<Pid>,
+    /// The line itself.
+    pub line: Box<DriverLine>,
+}

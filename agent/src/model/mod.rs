@@ -1,0 +1,33 @@
+//! What flows through the pipeline: signals, facts, findings and whose they are.
+//!
+//! In: nothing; every other stage builds on this one. Out: the types each stage takes and gives.
+//! Progress is visible in the type: [`Signal`] → [`Fact`] → [`Attributed`]. No field is "filled in later".
+
+pub mod attribution;
+pub mod call;
+pub mod clock;
+pub mod delivery;
+pub mod driver_log;
+pub mod finding;
+pub mod ids;
+pub mod signal;
+pub mod units;
+
+pub use attribution::{Attributed, Known, Process, Workload};
+pub use call::{Call, CallKind, Caller, Edge, Inside, Layer, ThreadState};
+pub use clock::{KmsgOffset, KmsgUs, MonoNs, WallAnchor, WallNs};
+pub use delivery::Delivery;
+pub use driver_log::{DriverLine, LineKind, LogOrigin};
+pub use finding::{Cause, Confidence, Finding, FindingKind, Severity, Stall, StallState, Victim, Xid};
+pub use ids::{CgroupId, DeviceNode, PciAddress, Pid, StartTicks, Tid};
+pub use signal::{CallStats, Gpu, Sample, SampleValue, Signal};
+pub use units::LatencyDelta;
+
+/// What correlate gives on: signals pass through it, findings are born in it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// A signal that a later stage needs as it is.
+    Reading(Signal),
+    /// Something the correlation found out.
+    Finding(Box<Finding>),
+}
