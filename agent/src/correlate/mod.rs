@@ -1,1 +1,61 @@
-//! Placeholder.
+//! Signals → facts: what they mean together.
+//!
+//! In: [`Signal`]s of all sources, roughly in the order of time. Out: [`Fact`]s: readings that pass through, and
+//! findings. Pure: no input or output, no clock but the one in the signals. Each rule is a file of its own.
+//! What can go wrong: more episodes at once than a rule keeps; the surplus is refused and counted.
+
+pub mod driver_stall;
+pub mod uses;
+pub mod xid;
+pub mod xid_catalog;
+
+use crate::config::CorrelateConfig;
+use crate::model::{Fact, Signal};
+use crate::telemetry::Telemetry;
+
+use driver_stall::DriverStalls;
+use xid::XidFindings;
+
+/// All rules, fed with every signal.
+#[derive(Debug)]
+pub struct Correlate {
+    driver_stalls: DriverStalls,
+    xids: XidFindings,
+}
+
+impl Correlate {
+    /// Rules without any history.
+    pub fn new(config: CorrelateConfig, telemetry: &Telemetry) -> Self {
+        Self { driver_stalls: DriverStalls::new(config, telemetry), xids: XidFindings::default() }
+    }
+
+    /// What `signal` adds, appended to `out`: findings first, then the reading they were drawn from.
+    pub fn push(&mut self, signal: Signal, out: &mut Vec<Fact>) {
+        self.driver_stalls.push(&signal, out);
+        self.xids.push(&signal, out);
+        if passes(&signal) {
+            out.push(Fact::Reading(signal));
+        }
+    }
+}
+
+/// Whether a later stage has a use for the signal as it is.
+fn passes(signal: &Signal) -> bool {
+    match signal {
+        Signal::Gpu { .. }
+        | Signal::Sample { .. }
+        | Signal::Process { .. }
+        | Signal::Exit { .. }
+        | Signal::CallStats { .. }
+        | Signal::Allocation { .. }
+        | Signal::Source { .. }
+        | Signal::Tick { .. } => true,
+        Signal::Driver { .. }
+        | Signal::GpuState { .. }
+        | Signal::Uses { .. }
+        | Signal::Call { .. }
+        | Signal::Thread { .. }
+        | Signal::DriverLog { .. }
+        | Signal::End { .. } => false,
+    }
+}

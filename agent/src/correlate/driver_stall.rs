@@ -1,0 +1,215 @@
+//! Driver stalls: a thread that stays inside the driver longer than its threshold.
+//!
+//! In: entries and returns of calls, and the answers of the check of the calling thread. Out: findings that open while
+//! the call hangs, are repeated once a minute, and close with the real length.
+//! Evidence, all of it required: an open call past its threshold, and a check that did not find the thread outside.
+//! What can go wrong: a return is lost; then the episode closes as `unobserved`, with a bound instead of a length.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::uses::UseTable;
+use crate::config::CorrelateConfig;
+use crate::model::finding::StalledCall;
+use crate::model::{
+    Call, Cause, Confidence, Edge, Fact, Finding, FindingKind, Inside, Layer, MonoNs, Severity, Signal, Stall,
+    StallState, ThreadState, Tid, Victim,
+};
+use crate::telemetry::{Counter, Telemetry};
+
+/// The calls that are open, and which of them are stalls.
+#[derive(Debug)]
+pub struct DriverStalls {
+    config: CorrelateConfig,
+    open: BTreeMap<(Tid, Layer), OpenCall>,
+    uses: UseTable,
+    /// The latest time any signal has told; signals of different sources overtake each other a little.
+    now: MonoNs,
+    refused: Counter,
+}
+
+#[derive(Debug)]
+struct OpenCall {
+    call: Box<Call>,
+    enter: MonoNs,
+    threshold: Duration,
+    /// The last answer of the check, and the thread's state then; `None` until it was checked.
+    checked: Option<(Inside, Option<char>)>,
+    /// When the episode was last told; `None` while it is not one.
+    told: Option<MonoNs>,
+}
+
+impl OpenCall {
+    /// Looked at since its entry, and not found outside.
+    fn was_checked(&self) -> bool {
+        matches!(self.checked, Some((Inside::Inside | Inside::Unknown, _)))
+    }
+}
+
+impl DriverStalls {
+    /// Most open calls kept, as many as the kernel's in-flight map holds.
+    const OPEN_MAX: usize = 16_384;
+    /// How often a stall that goes on is told again.
+    const UPDATE_EVERY: Duration = Duration::from_secs(60);
+    /// From this length on a stall is an error.
+    const ERROR_FROM: Duration = Duration::from_secs(60);
+
+    /// No open calls.
+    pub fn new(config: CorrelateConfig, telemetry: &Telemetry) -> Self {
+        let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "open_calls")]);
+        Self { config, open: BTreeMap::new(), uses: UseTable::default(), now: MonoNs(0), refused }
+    }
+
+    /// What the signal opens, repeats or closes.
+    pub fn push(&mut self, signal: &Signal, out: &mut Vec<Fact>) {
+        self.uses.push(signal);
+        self.now = self.now.max(signal.at());
+        match signal {
+            Signal::Call { at, call } => match call.edge {
+                Edge::Enter => self.enter(*at, call, out),
+                Edge::Exit { ret, lost, .. } => self.exit(*at, (call.tid, call.kind.layer()), ret, lost, out),
+                Edge::Release => {}
+            },
+            Signal::Thread { at, tid, state, .. } => self.check(*at, *tid, state, out),
+            Signal::Tick { .. } | Signal::Sample { .. } => self.tell_overdue(out),
+            Signal::End { at } => self.end(*at, out),
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, at: MonoNs, call: &Call, out: &mut Vec<Fact>) {
+        let key = (call.tid, call.kind.layer());
+        self.exit(at, key, None, true, out); // a thread cannot enter twice: the return in between was lost
+        if self.open.len() >= Self::OPEN_MAX {
+            self.refused.add(1);
+            return;
+        }
+        let threshold = self.threshold(call);
+        let open = OpenCall { call: Box::new(call.clone()), enter: at, threshold, checked: None, told: None };
+        self.open.insert(key, open);
+    }
+
+    fn threshold(&self, call: &Call) -> Duration {
+        let name = crate::model::operation::name(call.kind, call.driver.as_deref(), call.op);
+        self.config.call_thresholds.get(name.as_ref()).copied().unwrap_or(self.config.call_threshold)
+    }
+
+    fn check(&mut self, at: MonoNs, tid: Tid, state: &ThreadState, out: &mut Vec<Fact>) {
+        for (_, open) in self.open.range_mut((tid, Layer::Syscall)..=(tid, Layer::Lock)) {
+            open.checked = Some((state.inside, state.state));
+        }
+        if state.inside == Inside::Outside {
+            let keys: Vec<_> =
+                self.open.range((tid, Layer::Syscall)..=(tid, Layer::Lock)).map(|(key, _)| *key).collect();
+            for key in keys {
+                self.exit(at, key, None, true, out);
+            }
+        }
+        self.tell_overdue(out);
+    }
+
+    /// Closes a call. One that came and went between two looks is told in full when it was a stall.
+    fn exit(&mut self, at: MonoNs, key: (Tid, Layer), ret: Option<i64>, lost: bool, out: &mut Vec<Fact>) {
+        let Some(open) = self.open.remove(&key) else { return };
+        let length = at.since(open.enter).unwrap_or_default();
+        // The return itself proves that the thread was inside: no check is needed.
+        let missed = open.told.is_none() && !lost && length >= open.threshold && self.is_victim(key, &open);
+        if missed {
+            out.push(self.finding(&open, StallState::Begin, length, None));
+        }
+        if missed || open.told.is_some() {
+            let state = if lost { StallState::Unobserved } else { StallState::End };
+            out.push(self.finding(&open, state, length, ret));
+        }
+    }
+
+    fn tell_overdue(&mut self, out: &mut Vec<Fact>) {
+        let now = self.now;
+        let mut due = Vec::new();
+        for (key, open) in &self.open {
+            let age = now.since(open.enter).unwrap_or_default();
+            let state = match open.told {
+                None if age >= open.threshold && open.was_checked() && self.is_victim(*key, open) => {
+                    StallState::Begin
+                }
+                Some(told) if now.since(told).unwrap_or_default() >= Self::UPDATE_EVERY => StallState::Update,
+                _ => continue,
+            };
+            due.push((*key, state, age));
+        }
+        for (key, state, age) in due {
+            if let Some(open) = self.open.get_mut(&key) {
+                open.told = Some(now);
+            }
+            if let Some(open) = self.open.get(&key) {
+                out.push(self.finding(open, state, age, None));
+            }
+        }
+    }
+
+    /// Nested calls are one stall, told of the outermost; bystanders are no victims.
+    fn is_victim(&self, (tid, layer): (Tid, Layer), open: &OpenCall) -> bool {
+        let outermost = self.open.range((tid, Layer::Syscall)..(tid, layer)).next().is_none();
+        outermost && !self.uses.is_bystander(open.call.pid)
+    }
+
+    fn end(&mut self, at: MonoNs, out: &mut Vec<Fact>) {
+        let told: Vec<_> = self.open.iter().filter(|(_, o)| o.told.is_some()).map(|(key, _)| *key).collect();
+        for key in told {
+            self.exit(at, key, None, true, out);
+        }
+    }
+
+    fn finding(&self, open: &OpenCall, state: StallState, length: Duration, ret: Option<i64>) -> Fact {
+        let call = &open.call;
+        let stall = Stall {
+            state,
+            begin: open.enter,
+            duration: length,
+            cause: Cause::DriverCall,
+            confidence: match open.checked {
+                Some((Inside::Unknown, _)) => Confidence::Low,
+                _ => Confidence::High,
+            },
+            hw_id: self.uses.only_device(call.pid).map(str::to_owned),
+            call: Some(StalledCall {
+                kind: call.kind,
+                op: call.op,
+                driver: call.driver.clone(),
+                device: call.device,
+                node: call.node.clone(),
+                ret,
+            }),
+            victims: vec![Victim { pid: call.pid, tid: call.tid, caller: call.caller.clone() }],
+            evidence: evidence(open, state, length),
+        };
+        Fact::Finding(Box::new(Finding {
+            id: format!("stall-{}-{}-{}", call.tid.0, call.kind.name(), open.enter.0),
+            at: self.now,
+            severity: if length >= Self::ERROR_FROM { Severity::Error } else { Severity::Warn },
+            kind: FindingKind::Stall(stall),
+        }))
+    }
+}
+
+fn evidence(open: &OpenCall, state: StallState, length: Duration) -> Vec<String> {
+    let seconds = length.as_secs_f64();
+    let first = match state {
+        StallState::Begin | StallState::Update => {
+            format!("{} open for {seconds:.3} s, threshold {:.3} s", open.call.kind.name(), open.threshold.as_secs_f64())
+        }
+        StallState::End => format!("{} returned after {seconds:.3} s", open.call.kind.name()),
+        StallState::Unobserved => format!("{} no longer watched after {seconds:.3} s", open.call.kind.name()),
+    };
+    let mut evidence = vec![first];
+    if let Some((inside, letter)) = open.checked {
+        let word = match inside {
+            Inside::Inside => "seen inside the call",
+            Inside::Outside => "found outside the call: its return was not seen",
+            Inside::Unknown => "cannot be looked at",
+        };
+        let letter = letter.map(|l| format!(", state {l}")).unwrap_or_default();
+        evidence.push(format!("thread {word}{letter}"));
+    }
+    evidence
+}
