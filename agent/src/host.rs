@@ -58,3 +58,8 @@ fn nanos(clock: ClockId) -> u64 {
     let seconds = u64::try_from(t.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(t.tv_nsec).unwrap_or(0))
 }
+
+/// How long the machine was suspended since boot: the boot-time clock counts it, the monotonic one does not.
+pub fn suspended_ns() -> u64 {
+    nanos(ClockId::Boottime).saturating_sub(nanos(ClockId::Monotonic))
+}

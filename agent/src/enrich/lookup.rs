@@ -1,0 +1,86 @@
+//! Answers for the attributor, read from the machine.
+//!
+//! In: [`Ask`]s. Out: what /proc and the cgroup hierarchy say, told to the [`Attributor`].
+//! What can go wrong: everything may be gone by the time it is asked; then the answer says so, with a reason.
+
+use std::path::PathBuf;
+
+use super::process::ProcessFacts;
+use super::{Ask, Attributor, cgroup, cgroup_tree, pid_namespace::PidNamespace, process};
+use crate::host::HostRoot;
+use crate::model::{CgroupId, Known, MonoNs, Pid, Process};
+
+/// Asks this machine.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    root: HostRoot,
+    /// Mount point of the hierarchy that carries the containers; `None` where there is none.
+    mount: Option<PathBuf>,
+    /// The v1 controller whose line of /proc/PID/cgroup belongs to that hierarchy; `None` is v2.
+    controller: Option<&'static str>,
+    by_pid: bool,
+}
+
+impl Lookup {
+    /// Asks in the hierarchy at `mount`; in a foreign pid namespace never by pid.
+    pub fn new(
+        root: HostRoot,
+        mount: Option<PathBuf>,
+        controller: Option<&'static str>,
+        namespace: &PidNamespace,
+    ) -> Self {
+        Self { root, mount, controller, by_pid: *namespace != PidNamespace::Foreign }
+    }
+
+    /// Answers one question. A process that began after `at` has the pid, but is not the one that is meant.
+    pub fn answer(&self, ask: Ask, at: MonoNs, attributor: &mut Attributor) {
+        match ask {
+            Ask::Process(pid) => attributor.know_process(pid, at, self.process(pid, at)),
+            Ask::Cgroup(id, pid) => attributor.know_cgroup(id, self.cgroup(id, pid)),
+        }
+    }
+
+    fn process(&self, pid: Pid, at: MonoNs) -> Known<Process> {
+        if !self.by_pid {
+            return Known::NotAsked;
+        }
+        match process::read(&self.root, pid) {
+            Known::Is(facts) if began_after(&facts, at) => Known::Gone,
+            Known::Is(facts) => {
+                let path = process::cgroup_path(&facts.cgroups, self.controller).map(str::to_owned);
+                let workload = path.as_deref().map(cgroup::workload).unwrap_or_default();
+                Known::Is(Process {
+                    start: Some(facts.start),
+                    comm: Some(facts.comm),
+                    cgroup_id: None,
+                    cgroup: path,
+                    workload,
+                })
+            }
+            Known::Gone => Known::Gone,
+            Known::Denied => Known::Denied,
+            Known::NotAsked => Known::NotAsked,
+        }
+    }
+
+    /// The process's own path when it is still in that cgroup, else a walk of the tree.
+    fn cgroup(&self, id: CgroupId, pid: Pid) -> Option<String> {
+        let mount = self.mount.as_deref()?;
+        if self.by_pid
+            && let Known::Is(facts) = process::read(&self.root, pid)
+            && let Some(path) = process::cgroup_path(&facts.cgroups, self.controller)
+            && cgroup_tree::is_at(mount, path, id)
+        {
+            return Some(path.to_owned());
+        }
+        cgroup_tree::find(mount, id)
+    }
+}
+
+/// Start times count suspended time and `at` does not, so the process is compared on the clock that includes it.
+fn began_after(facts: &ProcessFacts, at: MonoNs) -> bool {
+    const SLACK_NS: u64 = 1_000_000_000;
+    let suspended_ns = crate::host::suspended_ns();
+    let start_ns = facts.start.0.saturating_mul(10_000_000);
+    start_ns > at.0.saturating_add(suspended_ns).saturating_add(SLACK_NS)
+}
