@@ -1,0 +1,155 @@
+//! Findings → one JSON object per line, as `run --replay --findings FILE` writes them.
+//!
+//! In: attributed findings, in any order. Out: lines ordered by time, device and event; times to a millisecond.
+//! Deterministic: the same replay gives the same bytes. What can go wrong: the file cannot be written.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::model::{Attributed, Fact, Finding, FindingKind, Known, Pid, Process, Severity, Stall, StallState, Xid};
+
+/// Collects findings until they are written.
+#[derive(Debug, Default)]
+pub struct Findings {
+    lines: Vec<Line>,
+}
+
+impl Findings {
+    /// Keeps the fact when it is a finding with a place in the file.
+    pub fn push(&mut self, fact: &Attributed<Fact>) {
+        if let Fact::Finding(finding) = &fact.item {
+            self.lines.extend(line(finding, &fact.processes));
+        }
+    }
+
+    /// Writes all lines.
+    ///
+    /// # Errors
+    /// When `out` cannot be written.
+    pub fn write(mut self, mut out: impl Write) -> io::Result<()> {
+        self.lines.sort_by(|a, b| {
+            a.t.total_cmp(&b.t).then_with(|| a.hw_id.cmp(&b.hw_id)).then_with(|| a.event.cmp(b.event))
+        });
+        for line in &self.lines {
+            serde_json::to_writer(&mut out, line)?;
+            out.write_all(b"\n")?;
+        }
+        out.flush()
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    t: f64,
+    event: &'static str,
+    id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hw_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pci: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    begin: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    severity: &'static str,
+    victims: Vec<VictimOut>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    evidence: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confidence: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct VictimOut {
+    pid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comm: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod_uid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown: Option<&'static str>,
+}
+
+fn line(finding: &Finding, processes: &[(Pid, Known<Process>)]) -> Option<Line> {
+    match &finding.kind {
+        FindingKind::Stall(stall) => stall_line(finding, stall, processes),
+        FindingKind::Xid(xid) => Some(xid_line(finding, xid, processes)),
+    }
+}
+
+fn stall_line(finding: &Finding, stall: &Stall, processes: &[(Pid, Known<Process>)]) -> Option<Line> {
+    let (event, end, state) = match stall.state {
+        StallState::Begin => ("stall.begin", None, None),
+        StallState::Update => return None,
+        StallState::End => ("stall.end", Some(stall.begin.after(stall.duration)), None),
+        StallState::Unobserved => ("stall.end", Some(stall.begin.after(stall.duration)), Some("unobserved")),
+    };
+    let tids = stall.victims.iter().map(|v| Some(v.tid.0));
+    Some(Line {
+        t: finding.at.replay_seconds(),
+        event,
+        id: finding.id.clone(),
+        hw_id: stall.hw_id.clone(),
+        pci: None,
+        begin: Some(stall.begin.replay_seconds()),
+        end: end.map(|end| end.replay_seconds()),
+        cause: Some(stall.cause.name()),
+        code: None,
+        state,
+        severity: severity(finding.severity),
+        victims: processes.iter().zip(tids).map(|((pid, known), tid)| victim(*pid, tid, known)).collect(),
+        evidence: stall.evidence.clone(),
+        confidence: Some(stall.confidence.name()),
+    })
+}
+
+fn xid_line(finding: &Finding, xid: &Xid, processes: &[(Pid, Known<Process>)]) -> Line {
+    Line {
+        t: finding.at.replay_seconds(),
+        event: "xid",
+        id: finding.id.clone(),
+        hw_id: xid.hw_id.clone(),
+        pci: xid.pci.map(|pci| pci.to_string()),
+        begin: None,
+        end: None,
+        cause: None,
+        code: Some(xid.code),
+        state: None,
+        severity: severity(finding.severity),
+        victims: processes.iter().map(|(pid, known)| victim(*pid, None, known)).collect(),
+        evidence: vec![xid.line.raw.clone()],
+        confidence: None,
+    }
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "info",
+        Severity::Warn => "warning",
+        Severity::Error => "error",
+        Severity::Fatal => "critical",
+    }
+}
+
+fn victim(pid: Pid, tid: Option<u32>, known: &Known<Process>) -> VictimOut {
+    let process = known.is();
+    VictimOut {
+        pid: pid.0,
+        tid,
+        comm: process.and_then(|p| p.comm.clone()),
+        container_id: process.and_then(|p| p.workload.container_id.clone()),
+        pod_uid: process.and_then(|p| p.workload.pod_uid.clone()),
+        unknown: known.reason(),
+    }
+}

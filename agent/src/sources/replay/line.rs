@@ -1,0 +1,178 @@
+//! One line of a replay file → one signal.
+//!
+//! In: a JSON object with `t` and exactly one kind of signal, as written by a flight record. Out: [`Signal`].
+//! What can go wrong: unknown keys, a missing or surplus kind, values out of range; each is an error text for people.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::kmsg::xid;
+use super::raw::{
+    Line, RawAllocation, RawCall, RawDriver, RawEdge, RawExit, RawField, RawGpu, RawGpuState, RawInside, RawKmsg,
+    RawModuleState, RawProcess, RawSample, RawSource, RawThread, RawUses,
+};
+use crate::model::call::{LockWait, RmCall};
+use crate::model::signal::{Allocation, DriverState, Field, ModuleState, SourceState, Uses};
+use crate::model::{
+    Call, CallKind, DeviceNode, DriverLine, Edge, Gpu, Inside, LogOrigin, MonoNs, PciAddress, Pid, Process, Sample,
+    SampleValue, Signal, StartTicks, ThreadState, Tid,
+};
+
+/// The signal of a line; `None` for a blank line, or a line of the kernel log that does not concern the driver.
+pub(super) fn parse(text: &str) -> Result<Option<Signal>, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let line: Line = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let at = MonoNs::from_replay_seconds(line.t)
+        .ok_or_else(|| format!("t = {}: must be seconds from 0 to 9e6", line.t))?;
+    let mut kinds = line.kind.into_iter();
+    match (kinds.next(), kinds.next()) {
+        (Some((kind, value)), None) => signal(at, &kind, value),
+        _ => Err("must have t and exactly one kind of signal".to_owned()),
+    }
+}
+
+fn signal(at: MonoNs, kind: &str, value: Value) -> Result<Option<Signal>, String> {
+    Ok(Some(match kind {
+        "gpu" => gpu(at, read(kind, value)?)?,
+        "driver" => driver(at, read(kind, value)?),
+        "gpu_state" => {
+            let raw: RawGpuState = read(kind, value)?;
+            Signal::GpuState { at, hw_id: raw.hw_id, state: raw.state.into() }
+        }
+        "sample" => sample(at, read(kind, value)?)?,
+        "uses" => {
+            let raw: RawUses = read(kind, value)?;
+            let (pid, role) = (Pid(raw.pid), raw.role.unwrap_or_else(|| "workload".to_owned()));
+            Signal::Uses { at, uses: Uses { pid, hw_id: raw.hw_id, evidence: raw.evidence, role, end: raw.end } }
+        }
+        "process" => process(at, read(kind, value)?),
+        "exit" => Signal::Exit { at, pid: Pid(read::<RawExit>(kind, value)?.pid) },
+        "call" => call(at, read(kind, value)?)?,
+        "thread" => thread(at, read(kind, value)?),
+        "kmsg" => return Ok(kmsg(at, read(kind, value)?)),
+        "allocation" => {
+            let RawAllocation { hw_id, pod_uid, pod, namespace, container, end } = read(kind, value)?;
+            let allocation = Box::new(Allocation { hw_id, pod_uid, pod, namespace, container, end });
+            Signal::Allocation { at, allocation }
+        }
+        "source" => {
+            let RawSource { name, up, reason } = read(kind, value)?;
+            Signal::Source { at, source: SourceState { name, up, reason } }
+        }
+        "end" => Signal::End { at },
+        other => return Err(format!("{other}: no such kind of signal")),
+    }))
+}
+
+fn read<T: for<'a> Deserialize<'a>>(kind: &str, value: Value) -> Result<T, String> {
+    serde_json::from_value(value).map_err(|e| format!("{kind}: {e}"))
+}
+
+fn gpu(at: MonoNs, raw: RawGpu) -> Result<Signal, String> {
+    let pci = match raw.pci.as_deref() {
+        None => None,
+        Some(text) => Some(PciAddress::parse(text).ok_or_else(|| format!("pci {text}: must be dddd:bb:dd.f"))?),
+    };
+    let RawGpu { hw_id, index, minor, model, parent, .. } = raw;
+    Ok(Signal::Gpu { at, gpu: Gpu { hw_id, index, minor, pci, model, parent } })
+}
+
+fn driver(at: MonoNs, raw: RawDriver) -> Signal {
+    let state = match raw.state {
+        RawModuleState::Loaded => ModuleState::Loaded,
+        RawModuleState::Unloading => ModuleState::Unloading,
+        RawModuleState::Unloaded => ModuleState::Unloaded,
+        RawModuleState::Suspending => ModuleState::Suspending,
+    };
+    Signal::Driver { at, driver: DriverState { version: raw.version, flavour: raw.flavour, state } }
+}
+
+fn sample(at: MonoNs, raw: RawSample) -> Result<Signal, String> {
+    let field = match raw.field {
+        RawField::Number(id) => Field::Dcgm(id),
+        RawField::Name(name) => Field::Host(name),
+    };
+    let value = match raw.value {
+        Value::Number(n) => SampleValue::Number(n.as_f64().ok_or("value: must be a finite number")?),
+        Value::String(text) => SampleValue::Text(text),
+        Value::Object(absent) => match absent.get("absent").and_then(Value::as_str) {
+            Some(reason) if absent.len() == 1 => SampleValue::Absent(reason.to_owned()),
+            _ => return Err("value: an object must be {\"absent\":\"reason\"}".to_owned()),
+        },
+        _ => return Err("value: must be a number, a text or {\"absent\":\"reason\"}".to_owned()),
+    };
+    Ok(Signal::Sample { at, sample: Sample { hw_id: raw.hw_id, field, value } })
+}
+
+fn process(at: MonoNs, raw: RawProcess) -> Signal {
+    let process = (!raw.missing).then(|| Process {
+        start: raw.start.map(StartTicks),
+        comm: raw.comm,
+        cgroup: raw.cgroup,
+        ..Process::default()
+    });
+    Signal::Process { at, pid: Pid(raw.pid), process }
+}
+
+fn call(at: MonoNs, raw: RawCall) -> Result<Signal, String> {
+    let kind = CallKind::from_name(&raw.layer).ok_or_else(|| format!("layer {}: no such layer", raw.layer))?;
+    let device = match raw.dev.as_deref() {
+        None => None,
+        Some(text) => Some(DeviceNode::parse(text).ok_or_else(|| format!("dev {text}: must be major:minor"))?),
+    };
+    let rm = match raw.rm {
+        None => None,
+        Some(rm) => Some(RmCall { cmd: hex("rm.cmd", rm.cmd)?, class: hex("rm.class", rm.class)? }),
+    };
+    let edge = match raw.edge {
+        RawEdge::Enter => Edge::Enter,
+        RawEdge::Exit => Edge::Exit { ret: raw.ret, status: hex("status", raw.status)?, lost: false },
+        RawEdge::Release => Edge::Release,
+    };
+    let exclusive = raw.mode.as_deref() == Some("write");
+    let lock = raw.lock.map(|lock| LockWait { lock, exclusive });
+    let call = Call {
+        pid: Pid(raw.pid),
+        tid: Tid(raw.tid.unwrap_or(raw.pid)),
+        kind,
+        op: raw.op,
+        driver: raw.drv,
+        device,
+        node: None,
+        function: raw.function,
+        rm,
+        lock,
+        edge,
+        caller: None,
+    };
+    Ok(Signal::Call { at, call: Box::new(call) })
+}
+
+fn hex(key: &str, text: Option<String>) -> Result<Option<u32>, String> {
+    let Some(text) = text else { return Ok(None) };
+    let digits = text.strip_prefix("0x").unwrap_or(&text);
+    let value = u32::from_str_radix(digits, 16).map_err(|_| format!("{key} {text}: must be hexadecimal, 0x…"))?;
+    Ok(Some(value))
+}
+
+fn thread(at: MonoNs, raw: RawThread) -> Signal {
+    let RawThread { pid, tid, state, wait, launcher, inside, utime, stime } = raw;
+    let inside = match inside {
+        RawInside::Inside => Inside::Inside,
+        RawInside::Outside => Inside::Outside,
+        RawInside::Unknown => Inside::Unknown,
+    };
+    let state = ThreadState { state, wait, launcher, inside, utime, stime };
+    Signal::Thread { at, pid: Pid(pid), tid: Tid(tid.unwrap_or(pid)), state }
+}
+
+fn kmsg(at: MonoNs, raw: RawKmsg) -> Option<Signal> {
+    let from_kernel = raw.prio >> 3 == 0;
+    let kind = from_kernel.then(|| xid::parse(&raw.text)).flatten()?;
+    let level = u8::try_from(raw.prio & 7).ok();
+    let line = DriverLine { kind, raw: raw.text, origin: LogOrigin { seq: raw.seq, level, backlog: false } };
+    Some(Signal::DriverLog { at, line: Box::new(line) })
+}
