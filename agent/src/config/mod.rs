@@ -3,6 +3,8 @@
 //! In: flags, environment and a YAML file, read by the modules beside this one. Out: [`Config`].
 //! What can go wrong: every problem is collected and printed, then the agent refuses to start (exit status 78).
 
+pub mod duration;
+pub mod facility;
 pub mod file;
 pub mod flags;
 pub mod otel_env;
@@ -110,4 +112,89 @@ pub struct OtlpConfig {
     pub client_identity: Option<(PathBuf, PathBuf)>,
     /// Most log records kept while the collector is away; the oldest is dropped, counted.
     pub queue_records: usize,
+}
+
+impl OtlpConfig {
+    /// The specification's defaults, for an endpoint.
+    pub fn to(endpoint: String) -> Self {
+        Self {
+            endpoint,
+            headers: Vec::new(),
+            timeout: Duration::from_secs(10),
+            gzip: false,
+            ca_file: None,
+            client_identity: None,
+            queue_records: 32_768,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            host: HostRoot::default(),
+            state_dir: Some("/var/lib/warpgauge".into()),
+            kernel_log: KernelLogConfig { enabled: true, facilities: vec![0] },
+            probes: ProbesConfig {
+                enabled: true,
+                majors: None,
+                open_prefix: "/dev/nvidia".to_owned(),
+                cgroup: CgroupChoice::Auto,
+                scan_interval: Duration::from_millis(250),
+                read_interval: Duration::from_secs(1),
+            },
+            correlate: CorrelateConfig {
+                call_threshold: Duration::from_secs(1),
+                call_thresholds: BTreeMap::new(),
+            },
+            export: ExportConfig {
+                otlp: None,
+                console: false,
+                metric_interval: Duration::from_secs(10),
+                service_name: "warpgauge".to_owned(),
+                resource_attributes: Vec::new(),
+                own_logs: true,
+            },
+        }
+    }
+}
+
+/// Ranges of durations, least and most.
+mod limits {
+    use std::time::Duration;
+
+    /// Below 250 ms a call is not followed, above an hour it is no threshold.
+    pub(super) const THRESHOLD: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(3_600));
+    pub(super) const SCAN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
+    pub(super) const READ: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
+    pub(super) const METRIC_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));
+}
+
+/// All of the configuration: defaults, then the file, then the environment, then flags.
+///
+/// # Errors
+/// Every problem found, as texts for people.
+pub fn load(flags: flags::Flags, env: impl Fn(&str) -> Option<String>) -> Result<Config, Vec<String>> {
+    let (mut config, mut problems) = (Config::default(), Vec::new());
+    if let Some(path) = &flags.config {
+        file::apply(path, &mut config, &mut problems);
+    }
+    otel_env::apply(env, &mut config.export, &mut problems);
+    flags.apply(&mut config, &mut problems);
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
+}
+
+fn check_majors(majors: &[u32]) -> Result<(), String> {
+    const MOST: usize = 8; // slots of the kernel program's table
+    match majors {
+        [] => Err("must name at least one major".to_owned()),
+        _ if majors.len() > MOST => Err(format!("{} majors: must be at most {MOST}", majors.len())),
+        _ if majors.iter().any(|m| !(1..4096).contains(m)) => Err("must be from 1 to 4095".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn check_open_prefix(prefix: &str) -> Result<(), String> {
+    let right = prefix.starts_with("/dev/") && (6..=31).contains(&prefix.len());
+    right.then_some(()).ok_or_else(|| format!("{prefix}: must begin with /dev/ and have at most 31 bytes"))
 }
