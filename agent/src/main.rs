@@ -1,2 +1,140 @@
-//! Placeholder.
-fn main() {}
+//! `warpgauge`: arguments → configuration → pipeline → exit status.
+//!
+//! In: the command line. Out: an agent that runs until SIGTERM or SIGINT, or a replay's findings.
+//! Exit status: 0 fine, 1 problems found, 64 wrong usage, 78 configuration refused at start.
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use tokio_util::sync::CancellationToken;
+use warpgauge::config::{self, Config, flags::Flags};
+use warpgauge::export::findings::Findings;
+use warpgauge::telemetry::Telemetry;
+use warpgauge::{logging, pipeline};
+
+/// Problems were found.
+const PROBLEMS: u8 = 1;
+/// EX_USAGE of sysexits.h.
+const USAGE: u8 = 64;
+/// EX_CONFIG of sysexits.h.
+const REFUSED: u8 = 78;
+
+/// Which GPU lost time, why, and whose job was it?
+#[derive(Parser)]
+#[command(version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Watch this node (also the default)
+    Run(RunArgs),
+}
+
+#[derive(Args)]
+struct RunArgs {
+    #[command(flatten)]
+    flags: Flags,
+    /// Take the signals of this file through the same stages instead of watching the node
+    #[arg(long, value_name = "FILE")]
+    replay: Option<PathBuf>,
+    /// Write what a replay finds to this file, one JSON object per line [default: standard output]
+    #[arg(long, value_name = "FILE", requires = "replay")]
+    findings: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let status = if e.use_stderr() { USAGE } else { 0 };
+            // Nothing to do when the terminal is gone.
+            let _ = e.print();
+            return ExitCode::from(status);
+        }
+    };
+    let args = match cli.command {
+        Some(Command::Run(args)) => args,
+        None => cli.run,
+    };
+    let config = match config::load(args.flags, |name| std::env::var(name).ok()) {
+        Ok(config) => config,
+        Err(problems) => {
+            let mut stderr = io::stderr().lock();
+            for problem in problems {
+                // Nothing to do when the terminal is gone.
+                let _ = writeln!(stderr, "{problem}");
+            }
+            return ExitCode::from(REFUSED);
+        }
+    };
+    let ended = match &args.replay {
+        Some(file) => replay(&config, file, args.findings.as_deref()),
+        None => run(config).map(|()| ExitCode::SUCCESS),
+    };
+    ended.unwrap_or_else(|e| {
+        // Nothing to do when the terminal is gone.
+        let _ = writeln!(io::stderr(), "warpgauge: {e:#}");
+        ExitCode::from(PROBLEMS)
+    })
+}
+
+fn run(config: Config) -> anyhow::Result<()> {
+    // Two threads: one may be in a slow read of /proc while the other serves the rest.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(4)
+        .thread_name("warpgauge")
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(async {
+        let telemetry = Telemetry::default();
+        let own_logs = logging::start(&config.export, &config.host);
+        let stop = CancellationToken::new();
+        tokio::spawn(on_signal(stop.clone()).context("cannot listen for SIGTERM")?);
+        pipeline::run(config, telemetry, stop).await;
+        own_logs.flush().await;
+        Ok(())
+    })
+}
+
+/// Cancels `stop` at the first SIGTERM or SIGINT; at a second one the agent ends at once.
+fn on_signal(stop: CancellationToken) -> io::Result<impl Future<Output = ()> + Send> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        stop.cancel();
+        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        tracing::warn!("Told to stop a second time: ending at once.");
+        std::process::exit(i32::from(PROBLEMS));
+    })
+}
+
+fn replay(config: &Config, file: &Path, findings_file: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let input = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
+    let mut findings = Findings::default();
+    let bad = pipeline::replay(config, BufReader::new(input), |fact| findings.push(&fact))
+        .with_context(|| format!("cannot read {}", file.display()))?;
+    match findings_file {
+        Some(path) => {
+            let out = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+            findings.write(BufWriter::new(out)).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        None => findings.write(io::stdout().lock()).context("cannot write to standard output")?,
+    }
+    for line in &bad {
+        writeln!(io::stderr(), "{}:{}: {}", file.display(), line.line, line.problem)?;
+    }
+    Ok(if bad.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(PROBLEMS) })
+}

@@ -1,1 +1,180 @@
-//! Placeholder.
+//! The wiring, from top to bottom the way of the data. Nothing else connects stages.
+//!
+//! In: the checked configuration. Out: an agent that runs until it is told to stop, or a replay's findings.
+//! What can go wrong: any single part; each is reported where it happens, and the rest goes on.
+
+use std::io::BufRead;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::correlate::Correlate;
+use crate::enrich::lookup::Lookup;
+use crate::enrich::pid_namespace::{self, PidNamespace};
+use crate::enrich::{Ask, Attributor};
+use crate::export;
+use crate::host::{self, cgroup_hierarchy};
+use crate::model::{Attributed, Delivery, Fact, Signal};
+use crate::sources::kmsg::KernelLog;
+use crate::sources::kmsg::state::StateFile;
+use crate::sources::probes::Probes;
+use crate::sources::replay::{self, BadLine};
+use crate::sources::{self, Outlet};
+use crate::supervise::supervise;
+use crate::telemetry::Telemetry;
+
+/// Signals waiting for the correlation. At 200 bytes each: 1.6 MB at most.
+const SIGNALS_MAX: usize = 8_192;
+/// Attributed facts waiting for the exporters.
+const FACTS_MAX: usize = 4_096;
+/// How often time passes for the correlation when nothing happens.
+const TICK: Duration = Duration::from_millis(250);
+
+/// The pure stages, one after the other.
+#[derive(Debug)]
+pub struct Stages {
+    correlate: Correlate,
+    attributor: Attributor,
+    lookup: Option<Lookup>,
+    facts: Vec<Fact>,
+    asks: Vec<Ask>,
+}
+
+impl Stages {
+    /// Stages without any history; without `lookup`, processes are known from the signals alone.
+    pub fn new(config: &Config, lookup: Option<Lookup>, telemetry: &Telemetry) -> Self {
+        Self {
+            correlate: Correlate::new(config.correlate.clone(), telemetry),
+            attributor: Attributor::default(),
+            lookup,
+            facts: Vec::new(),
+            asks: Vec::new(),
+        }
+    }
+
+    /// Takes one signal down the stages.
+    pub fn push(&mut self, signal: Signal, out: &mut Vec<Attributed<Fact>>) {
+        let at = signal.at();
+        self.correlate.push(signal, &mut self.facts);
+        for fact in self.facts.drain(..) {
+            if let Some(lookup) = &self.lookup {
+                self.attributor.asks(&fact, &mut self.asks);
+                for ask in self.asks.drain(..) {
+                    lookup.answer(ask, at, &mut self.attributor);
+                }
+            }
+            out.push(self.attributor.attribute(fact));
+        }
+    }
+}
+
+/// Runs the agent until `stop`; returns after everything that can be delivered was.
+pub async fn run(config: Config, telemetry: Telemetry, stop: CancellationToken) {
+    let delivery = Arc::new(Delivery::default());
+    let state = Arc::new(StateFile::open(config.state_dir.as_deref(), &config.host, &telemetry));
+
+    let (facts_tx, facts_rx) = mpsc::channel(FACTS_MAX);
+    let parts = export::Parts {
+        config: config.export.clone(),
+        host: config.host.clone(),
+        state_dir: config.state_dir.clone(),
+        delivery: Arc::clone(&delivery),
+        telemetry: telemetry.clone(),
+        restart_gap: state.restart_gap(),
+    };
+    let exporter = tokio::spawn(export::run(facts_rx, parts));
+
+    let stages = Stages::new(&config, Some(lookup(&config)), &telemetry);
+    let (signals_tx, signals_rx) = sources::queue(SIGNALS_MAX);
+    let pipe = tokio::spawn(pass_on(stages, signals_rx, facts_tx));
+
+    let mut running = JoinSet::new();
+    let kernel_log = KernelLog::new(
+        config.kernel_log.clone(),
+        config.host.clone(),
+        Arc::clone(&state),
+        Arc::clone(&delivery),
+        &telemetry,
+    );
+    let outlet = Outlet::new(signals_tx.clone(), "kmsg", &telemetry);
+    running.spawn(supervise(kernel_log, outlet, stop.clone(), telemetry.clone()));
+    let probes = Probes::new(config.probes.clone(), config.host.clone(), &telemetry);
+    let outlet = Outlet::new(signals_tx, "probes", &telemetry);
+    running.spawn(supervise(probes, outlet, stop.clone(), telemetry.clone()));
+    let keeper = tokio::spawn(Arc::clone(&state).keep(Arc::clone(&delivery), stop.clone()));
+
+    stop.cancelled().await;
+    info!("Stopping: what is queued is delivered first.");
+    while running.join_next().await.is_some() {} // the last source drops the last sender, which ends `pipe`
+    let ended = [pipe.await.is_ok(), exporter.await.is_ok(), keeper.await.is_ok()];
+    if ended.contains(&false) {
+        warn!(?ended, "A part of the pipeline (correlation, export, state) ended by itself.");
+    }
+    state.save(&delivery, true);
+}
+
+/// Correlates, attributes and hands on, until no source is left.
+async fn pass_on(mut stages: Stages, mut signals: mpsc::Receiver<Signal>, facts: mpsc::Sender<Attributed<Fact>>) {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut out = Vec::new();
+    loop {
+        let signal = tokio::select! {
+            signal = signals.recv() => signal,
+            _ = tick.tick() => Some(Signal::Tick { at: host::mono_now() }),
+        };
+        let ended = signal.is_none();
+        stages.push(signal.unwrap_or_else(|| Signal::End { at: host::mono_now() }), &mut out);
+        for fact in out.drain(..) {
+            if facts.send(fact).await.is_err() {
+                return; // the exporter is gone; that was reported where it happened
+            }
+        }
+        if ended {
+            return;
+        }
+    }
+}
+
+fn lookup(config: &Config) -> Lookup {
+    let namespace = pid_namespace::of(&config.host);
+    match &namespace {
+        PidNamespace::Host => {}
+        PidNamespace::Foreign => warn!(
+            remedy = "run with the host's pid namespace (hostPID: true), or mount its /proc and name it by --host-proc",
+            "/proc shows another pid namespace than the host's: attribution by pid is off."
+        ),
+        PidNamespace::Unknown(why) => info!(%why, "Cannot tell whose pid namespace /proc shows."),
+    }
+    let hierarchy = match cgroup_hierarchy::of(&config.host, config.probes.cgroup) {
+        Ok(hierarchy) => Some(hierarchy),
+        Err(lack) => {
+            warn!(what = lack.to_string(), "Processes cannot be put to containers.");
+            None
+        }
+    };
+    let controller = hierarchy.as_ref().and_then(cgroup_hierarchy::Hierarchy::controller);
+    Lookup::new(config.host.clone(), hierarchy.map(|h| h.mount), controller, &namespace)
+}
+
+/// Takes a replay file through the same stages; `out` gets every attributed fact.
+///
+/// # Errors
+/// When the file cannot be read; lines that are not in the format are returned instead.
+pub fn replay(
+    config: &Config,
+    input: impl BufRead,
+    mut out: impl FnMut(Attributed<Fact>),
+) -> std::io::Result<Vec<BadLine>> {
+    let mut stages = Stages::new(config, None, &Telemetry::default());
+    let mut facts = Vec::new();
+    replay::replay(input, |signal| {
+        stages.push(signal, &mut facts);
+        facts.drain(..).for_each(&mut out);
+    })
+}

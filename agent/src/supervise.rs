@@ -1,1 +1,142 @@
-//! Placeholder.
+//! Supervision by outcome: restarts what failed, looks again now and then for what was missing.
+//!
+//! In: a [`Source`], and how its runs end. Out: its end, once told to stop.
+//! One source's end never stops another. Each lack is said once, with its remedy, until it changes or is mended.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::sources::{Exit, Lack, Outlet, Source};
+use crate::telemetry::Telemetry;
+
+/// First wait after a failure; doubles up to [`BACKOFF_MAX`].
+const BACKOFF: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// How often something that is missing is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// A run that lasts this long found what it needs: the source is up.
+const SETTLED: Duration = Duration::from_secs(1);
+/// A run of this length is a success: the backoff starts over.
+const HEALTHY: Duration = Duration::from_secs(60);
+
+/// Runs `source` until `stop`, again and again.
+pub async fn supervise(
+    mut source: impl Source,
+    outlet: Outlet,
+    stop: CancellationToken,
+    telemetry: Telemetry,
+) {
+    let name = source.name();
+    let up = telemetry.gauge("warpgauge.source.up", &[("source", name)]);
+    let restarts = telemetry.counter("warpgauge.source.restarts", &[("source", name)]);
+    let mut said: Option<Lack> = None;
+    let mut backoff = BACKOFF;
+    loop {
+        let began = Instant::now();
+        let exit = {
+            let mut run = pin!(source.run(&outlet, &stop));
+            match timeout(SETTLED, &mut run).await {
+                Ok(exit) => exit,
+                Err(_still_running) => {
+                    up.set(1);
+                    run.await
+                }
+            }
+        };
+        up.set(0);
+        let wait = match exit {
+            Exit::Stopped => return,
+            Exit::Unavailable(lack) => {
+                say_once(name, lack, &mut said);
+                LOOK_AGAIN
+            }
+            Exit::Failed(cause) => {
+                if began.elapsed() >= HEALTHY {
+                    backoff = BACKOFF;
+                }
+                error!(source = name, cause = &*cause, again_in_s = backoff.as_secs(), "A source failed.");
+                let wait = backoff;
+                backoff = (backoff * 2).min(BACKOFF_MAX);
+                wait
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        restarts.add(1);
+    }
+}
+
+fn say_once(source: &'static str, lack: Lack, said: &mut Option<Lack>) {
+    if said.as_ref() == Some(&lack) {
+        return;
+    }
+    let Lack { reason, what, remedy } = &lack;
+    if *reason == "disabled" {
+        info!(source, "A source is off by configuration.");
+    } else {
+        warn!(source, reason, what, remedy, "A source is not available; the rest goes on.");
+    }
+    *said = Some(lack);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::queue;
+
+    /// Ends as scripted, then as told.
+    struct Scripted {
+        exits: Vec<Exit>,
+        runs: std::sync::mpsc::Sender<Instant>,
+    }
+
+    impl Source for Scripted {
+        fn name(&self) -> &'static str {
+            "scripted"
+        }
+
+        async fn run(&mut self, _: &Outlet, stop: &CancellationToken) -> Exit {
+            self.runs.send(Instant::now()).unwrap();
+            match self.exits.pop() {
+                Some(exit) => exit,
+                None => {
+                    stop.cancelled().await;
+                    Exit::Stopped
+                }
+            }
+        }
+    }
+
+    fn failed() -> Exit {
+        Exit::Failed("it broke".into())
+    }
+
+    fn missing() -> Exit {
+        Exit::Unavailable(Lack { reason: "no_btf", what: "no BTF".into(), remedy: "a kernel with BTF" })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_back_off_and_lacks_are_looked_at_again() {
+        let telemetry = Telemetry::default();
+        let (tx, _rx) = queue(1);
+        let stop = CancellationToken::new();
+        let (runs_tx, runs) = std::sync::mpsc::channel();
+        let source = Scripted { exits: vec![missing(), failed(), failed(), failed()], runs: runs_tx };
+        let outlet = Outlet::new(tx, "scripted", &telemetry);
+        let began = Instant::now();
+        let task = tokio::spawn(supervise(source, outlet, stop.clone(), telemetry.clone()));
+        while telemetry.counter("warpgauge.source.restarts", &[("source", "scripted")]).get() < 4 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        stop.cancel();
+        task.await.unwrap();
+        let at: Vec<u64> = runs.try_iter().map(|run| run.duration_since(began).as_secs()).collect();
+        assert_eq!(at, [0, 1, 3, 7, 67], "1, 2 and 4 s after failures, a minute after the lack");
+    }
+}
