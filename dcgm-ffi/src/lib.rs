@@ -1,1 +1,10 @@
-//! Placeholder.
+//! Safe client of NVIDIA's libdcgm.
+//!
+//! In: values of the C library. Out: values, or the reason why there are none. Only the sentinels are known here so
+//! far; loading the library, watching fields and reading them comes with the worker process that will hold it.
+//! What can go wrong: nothing yet; every function is total.
+#![deny(unsafe_code)]
+
+pub mod value;
+
+pub use value::Absent;
