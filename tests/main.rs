@@ -1,2 +1,11 @@
-//! Placeholder.
-fn main() {}
+//! Tests of the whole agent, from the inside out: replay → this host's kernel → the real Collector → every lack.
+#![forbid(unsafe_code)]
+
+mod command_line;
+mod degrade;
+mod delivery;
+mod hung_call;
+mod inside;
+mod kernel_log;
+mod replay;
+mod self_metrics;

@@ -1,2 +1,87 @@
-//! Placeholder.
-fn main() {}
+//! A process that makes real ioctls on a real device node, to be watched.
+//!
+//! In: `active`, `activate N`, `wait N` (virtual terminals; `wait` hangs in the driver until N is shown), or
+//! `read-random BYTES` (one huge read, which spins in the kernel). Out: a line before, an exit status after.
+//! What can go wrong: no terminal; the exit status is 1.
+#![expect(clippy::print_stdout, reason = "it talks to the test through its standard output")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::process::ExitCode;
+
+/// ioctls of virtual terminals, from the kernel's `vt.h`.
+const VT_GETSTATE: u64 = 0x5603;
+const VT_ACTIVATE: u64 = 0x5606;
+const VT_WAITACTIVE: u64 = 0x5607;
+
+/// `struct vt_stat`.
+#[repr(C)]
+#[derive(Default)]
+struct VtStat {
+    active: u16,
+    signal: u16,
+    state: u16,
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args.as_slice() {
+        ["active"] => active(),
+        ["activate", n] => with_number(n, |n| on_terminal(VT_ACTIVATE, n)),
+        ["wait", n] => with_number(n, wait),
+        ["read-random", n] => with_number(n, read_random),
+        _ => Err(io::Error::other("usage: ioctl-victim active | activate N | wait N | read-random BYTES")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            let _ = writeln!(io::stderr(), "ioctl-victim: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn with_number(text: &str, run: impl FnOnce(usize) -> io::Result<()>) -> io::Result<()> {
+    run(text.parse().map_err(io::Error::other)?)
+}
+
+fn terminal() -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open("/dev/tty0")
+}
+
+fn active() -> io::Result<()> {
+    let tty = terminal()?;
+    let mut stat = VtStat::default();
+    // SAFETY: VT_GETSTATE writes one `struct vt_stat`, which VtStat mirrors, to the address it is given; `stat` lives
+    // past the call and the descriptor is open.
+    let result = unsafe { libc::ioctl(tty.as_raw_fd(), VT_GETSTATE as _, &raw mut stat) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    println!("{}", stat.active);
+    Ok(())
+}
+
+fn on_terminal(request: u64, n: usize) -> io::Result<()> {
+    let tty = terminal()?;
+    // SAFETY: VT_ACTIVATE and VT_WAITACTIVE take a number, no address; the descriptor is open.
+    let result = unsafe { libc::ioctl(tty.as_raw_fd(), request as _, n) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Says that it is ready, waits for the end of its input, then hangs.
+fn wait(n: usize) -> io::Result<()> {
+    println!("ready");
+    io::stdin().read_to_end(&mut Vec::new())?;
+    on_terminal(VT_WAITACTIVE, n)
+}
+
+/// One read, which the kernel serves without leaving it: the thread spins there for seconds.
+fn read_random(bytes: usize) -> io::Result<()> {
+    let mut source = File::open("/dev/urandom")?;
+    let mut buffer = vec![0; bytes];
+    println!("ready");
+    source.read(&mut buffer).map(drop)
+}

@@ -1,0 +1,67 @@
+//! Exit statuses and messages of the command line.
+
+use std::process::{Command, Output};
+
+use warpgauge_tests::harness::programs;
+use warpgauge_tests::harness::scratch::Scratch;
+
+fn run(args: &[&str]) -> Output {
+    Command::new(programs::agent()).args(args).env_remove("OTEL_EXPORTER_OTLP_ENDPOINT").output().unwrap()
+}
+
+fn stderr(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+#[test]
+fn wrong_usage_is_64() {
+    for args in [&["run", "--no-such-flag"][..], &["run", "--probes", "perhaps"], &["walk"], &["run", "--findings", "x"]] {
+        let out = run(args);
+        assert_eq!(out.status.code(), Some(64), "{args:?}: {}", stderr(&out));
+        assert!(out.stdout.is_empty() && !out.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn help_and_version_are_0() {
+    for args in [&["--help"][..], &["--version"], &["run", "--help"]] {
+        let out = run(args);
+        assert_eq!((out.status.code(), out.stderr.is_empty()), (Some(0), true), "{args:?}");
+        assert!(!out.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_refused_configuration_is_78_and_every_problem_is_named() {
+    let scratch = Scratch::new("refused");
+    let file = scratch.path().join("warpgauge.yaml");
+    std::fs::write(&file, "probes:\n  cgroup: v3\nexport:\n  metric_interval: soon\n").unwrap();
+    let out = Command::new(programs::agent())
+        .args(["run", "--call-threshold", "1", "--config"])
+        .arg(&file)
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")
+        .output()
+        .unwrap();
+    let text = stderr(&out);
+    assert_eq!(out.status.code(), Some(78), "{text}");
+    let file = file.display().to_string();
+    for start in [
+        format!("{file}:2: probes.cgroup: v3"),
+        format!("{file}:4: export.metric_interval: soon"),
+        "--call-threshold: 1".to_owned(),
+        "OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(),
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(&start)), "{start} is missing in:\n{text}");
+    }
+    assert_eq!(text.lines().count(), 4, "{text}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_said() {
+    let out = run(&["run", "--config", "/nowhere/warpgauge.yaml"]);
+    assert_eq!(out.status.code(), Some(78));
+    assert!(stderr(&out).contains("/nowhere/warpgauge.yaml: cannot be read"), "{}", stderr(&out));
+    let out = run(&["run", "--replay", "/nowhere/scenario.jsonl"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(stderr(&out).contains("cannot open /nowhere/scenario.jsonl"), "{}", stderr(&out));
+}

@@ -1,0 +1,107 @@
+//! Pod-shaped cgroups on this host, v1 (pids) or v2.
+//!
+//! In: a pod uid and a container id. Out: a cgroup of the form the kubelet makes, removed at the end.
+//! What can go wrong: the hierarchy is not mounted; the tests that need it say so.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Child;
+
+use super::deadline::wait_for;
+
+/// Which hierarchy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the hierarchies' names")]
+pub enum Version {
+    V1,
+    V2,
+}
+
+/// Where the hierarchy is mounted. Format of mountinfo: proc_pid_mountinfo(5).
+pub fn mount(version: Version) -> Option<PathBuf> {
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mountinfo.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let mut right = right.split(' ');
+        let (kind, options) = (right.next()?, right.nth(1)?);
+        let wanted = match version {
+            Version::V1 => kind == "cgroup" && options.split(',').any(|o| o == "pids"),
+            Version::V2 => kind == "cgroup2",
+        };
+        wanted.then(|| left.split(' ').nth(4)).flatten().map(PathBuf::from)
+    })
+}
+
+/// A cgroup shaped like a container's; removed when dropped.
+#[derive(Debug)]
+pub struct PodCgroup {
+    dir: PathBuf,
+    mount: PathBuf,
+    /// `k8s.pod.uid`.
+    pub pod_uid: String,
+    /// `container.id`.
+    pub container_id: String,
+}
+
+impl PodCgroup {
+    /// Makes the cgroup; `number` tells pods of one run apart.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn new(version: Version, number: u32) -> Self {
+        let pid = std::process::id();
+        let pod_uid = format!("{pid:08x}-{:04x}-4000-8000-{number:012x}", version as u32 + 1);
+        let container_id = format!("{pid:08x}{number:08x}").repeat(4);
+        let mount = mount(version).expect("the hierarchy is mounted");
+        let slice = format!("kubepods-burstable-pod{}.slice", pod_uid.replace('-', "_"));
+        let dir = mount
+            .join("kubepods.slice/kubepods-burstable.slice")
+            .join(slice)
+            .join(format!("cri-containerd-{container_id}.scope"));
+        fs::create_dir_all(&dir).expect("a cgroup can be made");
+        Self { dir, mount, pod_uid, container_id }
+    }
+
+    /// The path below the hierarchy's root, as /proc/PID/cgroup has it.
+    ///
+    /// # Panics
+    /// Never: the folder lies below the mount point.
+    #[expect(clippy::expect_used, reason = "true by construction")]
+    pub fn path(&self) -> String {
+        format!("/{}", self.dir.strip_prefix(&self.mount).expect("below the mount").display())
+    }
+
+    /// The cgroup's id.
+    ///
+    /// # Panics
+    /// When the folder is gone.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn id(&self) -> u64 {
+        fs::metadata(&self.dir).expect("the cgroup exists").ino()
+    }
+
+    /// Moves a process in.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn admit(&self, child: &Child) {
+        fs::write(self.dir.join("cgroup.procs"), child.id().to_string()).expect("a process can be moved");
+    }
+}
+
+impl Drop for PodCgroup {
+    fn drop(&mut self) {
+        // A process that has just ended may still be in it for a moment.
+        wait_for("an empty cgroup", 5, || match fs::remove_dir(&self.dir) {
+            Ok(()) => Some(()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Some(()),
+            Err(_) => None,
+        });
+        for parent in self.dir.ancestors().skip(1).take_while(|p| *p != self.mount) {
+            let _ = fs::remove_dir(parent); // other tests' pods may still be there
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The real OpenTelemetry Collector as a running process.
+//!
+//! In: a folder. Out: a Collector on loopback whose file exporter writes there; ended when dropped, started again at
+//! will on the same port. What can go wrong: its port is taken by somebody else between choosing and listening.
+
+use std::fs::File;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::deadline::wait_for;
+use super::programs;
+use super::received::{Point, Record, metrics, records};
+
+/// A Collector, running or not.
+#[derive(Debug)]
+pub struct Collector {
+    dir: PathBuf,
+    /// `127.0.0.1:port` of its OTLP receiver (gRPC).
+    pub address: String,
+    child: Option<Child>,
+    program: PathBuf,
+}
+
+impl Collector {
+    /// A Collector that is not running yet.
+    ///
+    /// # Panics
+    /// When loopback has no free port.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn stopped(dir: &Path) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
+        Self { dir: dir.to_path_buf(), address: free.to_string(), child: None, program: programs::collector() }
+    }
+
+    /// A running Collector.
+    pub fn start(dir: &Path) -> Self {
+        let mut collector = Self::stopped(dir);
+        collector.run();
+        collector
+    }
+
+    /// The small built-in receiver, running: for the demo, never for a test.
+    pub fn built_in(dir: &Path) -> Self {
+        let mut collector = Self::stopped(dir);
+        collector.program = programs::receiver();
+        collector.run();
+        collector
+    }
+
+    /// Starts it, and waits until it listens.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn run(&mut self) {
+        let log = File::options().create(true).append(true).open(self.dir.join("collector.log")).expect("its log");
+        let config = programs::workspace().join("tests/collector/config.yaml");
+        let child = Command::new(&self.program)
+            .arg("--config")
+            .arg(config)
+            .env("WARPGAUGE_COLLECTOR_OTLP", &self.address)
+            .env("WARPGAUGE_COLLECTOR_HTTP", "127.0.0.1:0")
+            .env("WARPGAUGE_COLLECTOR_LOGS", self.dir.join("logs.jsonl"))
+            .env("WARPGAUGE_COLLECTOR_METRICS", self.dir.join("metrics.jsonl"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("its log"))
+            .stderr(log)
+            .spawn()
+            .expect("the Collector starts");
+        self.child = Some(child);
+        wait_for("the Collector to listen", 60, || TcpStream::connect(&self.address).ok());
+    }
+
+    /// SIGKILL: a Collector that is gone from one moment to the next.
+    pub fn kill(&mut self) {
+        self.end(Signal::KILL);
+    }
+
+    /// SIGSTOP: a Collector that accepts connections and never answers.
+    pub fn hang(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Every log record it received so far, in its order.
+    pub fn records(&self) -> Vec<Record> {
+        records(&std::fs::read_to_string(self.dir.join("logs.jsonl")).unwrap_or_default())
+    }
+
+    /// Every metric point it received so far, in its order.
+    pub fn points(&self) -> Vec<Point> {
+        metrics(&std::fs::read_to_string(self.dir.join("metrics.jsonl")).unwrap_or_default())
+    }
+
+    /// The latest value of a metric's series with these attributes (a subset), summed over the series.
+    pub fn latest(&self, name: &str, attributes: &[(&str, &str)]) -> Option<f64> {
+        let mut latest = std::collections::BTreeMap::new();
+        for point in self.points().into_iter().filter(|p| p.name == name && p.has(attributes)) {
+            latest.insert(point.attributes.clone(), point.value);
+        }
+        (!latest.is_empty()).then(|| latest.values().sum())
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.child.as_ref().and_then(|c| i32::try_from(c.id()).ok()).and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, signal); // it may have ended by itself
+        }
+    }
+
+    fn end(&mut self, signal: Signal) {
+        self.signal(signal);
+        if let Some(mut child) = self.child.take() {
+            wait_for("the Collector to end", 15, || child.try_wait().ok().flatten());
+        }
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.end(Signal::KILL);
+    }
+}

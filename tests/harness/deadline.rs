@@ -1,0 +1,29 @@
+//! Waiting for a condition, with a deadline.
+//!
+//! In: a condition. Out: what it gave. The only place in the tests where time passes.
+//! What can go wrong: it does not come true in time; the test fails and says what it waited for.
+
+use std::time::{Duration, Instant};
+
+/// How often a condition is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Waits until `condition` gives something.
+///
+/// # Panics
+/// When it does not within `seconds`.
+#[track_caller]
+#[expect(clippy::panic, reason = "a test fails by panicking")]
+pub fn wait_for<T>(what: &str, seconds: u64, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        if end < Instant::now() {
+            panic!("waited {seconds} s for {what}");
+        }
+        #[expect(clippy::disallowed_methods, reason = "this is the place that waits for a condition")]
+        std::thread::sleep(LOOK_EVERY);
+    }
+}

@@ -1,0 +1,11 @@
+//! Processes, files and kernel objects of a test; each removes itself when dropped.
+
+pub mod agent;
+pub mod cgroups;
+pub mod collector;
+pub mod deadline;
+pub mod need;
+pub mod programs;
+pub mod received;
+pub mod scratch;
+pub mod tty;

@@ -1,0 +1,85 @@
+//! Is a thread still inside its call? Asked of real threads of this kernel.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use warpgauge::host::HostRoot;
+use warpgauge::model::{Inside, Pid, Tid};
+use warpgauge::sources::probes::inside::{Expected, Sample, check};
+use warpgauge_tests::harness::deadline::wait_for;
+use warpgauge_tests::harness::programs;
+use warpgauge_tests::needs;
+
+#[cfg(target_arch = "x86_64")]
+const READ: u64 = 0;
+#[cfg(target_arch = "aarch64")]
+const READ: u64 = 63;
+#[cfg(target_arch = "x86_64")]
+const IOCTL: u64 = 16;
+#[cfg(target_arch = "aarch64")]
+const IOCTL: u64 = 29;
+
+/// Ended when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ask(child: &Child, syscalls: &[u64], previous: Option<&Sample>) -> (Inside, Option<Sample>) {
+    let expected = Expected { syscalls, ..Expected::default() };
+    check(&HostRoot::default(), Pid(child.id()), Tid(child.id()), &expected, previous)
+}
+
+/// /proc prints `running` for this thread: only its growing system time tells that it is inside.
+#[test]
+fn a_thread_that_spins_in_the_kernel_is_not_taken_for_outside() {
+    needs!(Root);
+    let mut child = Command::new(programs::victim())
+        .args(["read-random", "2147479552"]) // the most one read gives: seconds inside the kernel
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let mut child = Ended(child);
+    // Until its system time grows the read has not begun.
+    let system = |s: Option<Sample>| s.map_or(0, |s| s.stime);
+    let base = system(ask(&child.0, &[READ], None).1);
+    wait_for("the read to spin", 20, || (base + 5 < system(ask(&child.0, &[READ], None).1)).then_some(()));
+
+    let (mut answers, mut previous) = (Vec::new(), None);
+    wait_for("an answer by system time", 20, || {
+        assert!(matches!(child.0.try_wait(), Ok(None)), "the read ended too early: {answers:?}");
+        let (answer, sample) = ask(&child.0, &[READ], previous.as_ref());
+        previous = sample;
+        answers.push(answer);
+        (answer == Inside::Inside).then_some(())
+    });
+    assert!(!answers.contains(&Inside::Outside), "{answers:?}");
+}
+
+#[test]
+fn a_thread_asleep_in_a_call_is_inside_that_call_and_outside_others() {
+    needs!(Root);
+    let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let child = Ended(child);
+    wait_for("cat to read", 10, || (ask(&child.0, &[READ], None).0 == Inside::Inside).then_some(()));
+    assert_eq!(ask(&child.0, &[IOCTL], None).0, Inside::Outside);
+}
+
+#[test]
+fn a_thread_that_is_gone_is_unknown_unless_the_kernel_saw_it_exit() {
+    let child = Command::new("true").spawn().unwrap();
+    let (pid, mut child) = (child.id(), Ended(child));
+    child.0.wait().unwrap();
+    let ask = |dying| {
+        let expected = Expected { syscalls: &[IOCTL], dying, ..Expected::default() };
+        check(&HostRoot::default(), Pid(pid), Tid(pid), &expected, None).0
+    };
+    assert_eq!(ask(false), Inside::Unknown);
+    assert_eq!(ask(true), Inside::Outside);
+}

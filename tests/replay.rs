@@ -1,0 +1,115 @@
+//! Replayed scenarios → golden findings, deterministic.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use warpgauge_tests::harness::programs;
+use warpgauge_tests::harness::scratch::Scratch;
+
+/// Replays a scenario with the real program and gives its findings.
+fn findings(scenario: &Path) -> (String, String, Option<i32>) {
+    let scratch = Scratch::new(&format!("replay-{:?}", std::thread::current().id()));
+    let file = scratch.path().join("findings.jsonl");
+    let out = Command::new(programs::agent())
+        .args(["run", "--replay"])
+        .arg(scenario)
+        .arg("--findings")
+        .arg(&file)
+        .output()
+        .unwrap();
+    let text = std::fs::read_to_string(file).unwrap();
+    (text, String::from_utf8_lossy(&out.stderr).into_owned(), out.status.code())
+}
+
+fn fixture(name: &str) -> std::path::PathBuf {
+    programs::workspace().join("tests/fixtures/scenarios").join(name)
+}
+
+/// Compares with `NAME.findings.jsonl`; `UPDATE=1` rewrites it.
+#[track_caller]
+fn check(name: &str) -> Vec<Value> {
+    let (text, stderr, status) = findings(&fixture(&format!("{name}.jsonl")));
+    assert_eq!((stderr.as_str(), status), ("", Some(0)));
+    let golden = fixture(&format!("{name}.findings.jsonl"));
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&golden, &text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(&golden).unwrap_or_default(), "UPDATE=1 rewrites {}", golden.display());
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_blocked_close_is_one_stall_with_its_victim_and_pod() {
+    let found = check("blocked_close");
+    let events: Vec<&str> = found.iter().map(|f| f["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["stall.begin", "stall.end"]);
+    let (begin, end) = (&found[0], &found[1]);
+    assert_eq!((&begin["cause"], &begin["id"]), (&end["cause"], &end["id"]));
+    assert_eq!(begin["cause"], "driver_call");
+    let within = |value: &Value, want: f64| (value.as_f64().unwrap() - want).abs() <= 1.5;
+    assert!(within(&begin["begin"], 20.2) && within(&end["end"], 40.0), "{begin} {end}");
+    assert!(begin["t"].as_f64().unwrap() <= 23.2, "told in time: {begin}");
+    assert_eq!(begin["victims"][0]["pid"], 100);
+    assert_eq!(begin["victims"][0]["pod_uid"], "7f6e5d4c-1111-2222-3333-444455556666");
+}
+
+#[test]
+fn a_power_cap_at_full_load_is_no_stall() {
+    assert_eq!(check("power_cap_at_full_load"), [] as [Value; 0]);
+}
+
+#[test]
+fn a_hung_call_and_an_xid() {
+    let found = check("hung_call_and_xid");
+    let events: Vec<&str> = found.iter().map(|f| f["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["stall.begin", "xid", "stall.end"]);
+    assert_eq!((&found[1]["code"], &found[1]["hw_id"]), (&119.into(), &found[0]["hw_id"]));
+    assert_eq!(found[1]["victims"][0]["pod_uid"], "0a1b2c3d-1111-2222-3333-444455556666");
+}
+
+/// Without the check of the thread, or with the thread seen outside, an open call proves nothing.
+#[test]
+fn every_piece_of_evidence_is_required() {
+    let text = std::fs::read_to_string(fixture("blocked_close.jsonl")).unwrap();
+    let without = |wanted: &dyn Fn(&Value) -> bool| {
+        let mut kept = String::new();
+        for line in text.lines().filter(|line| !wanted(&serde_json::from_str(line).unwrap())) {
+            writeln!(kept, "{line}").unwrap();
+        }
+        kept
+    };
+    let no_call = without(&|l| l["call"]["edge"] == "enter");
+    let no_check = without(&|l| !l["thread"].is_null() && l["t"].as_f64().unwrap() < 40.0)
+        .lines()
+        .filter(|line| !line.contains("\"exit\""))
+        .collect::<Vec<_>>()
+        .join("\n");
+    let outside = text.replace("\"inside\": \"inside\"", "\"inside\": \"outside\"");
+    let monitor = text.replace("\"role\": \"workload\"", "\"role\": \"monitor\"");
+    for (name, text) in [("no call", no_call), ("no check", no_check), ("outside", outside), ("monitor", monitor)] {
+        let scratch = Scratch::new(&format!("evidence-{}", name.replace(' ', "-")));
+        let scenario = scratch.path().join("scenario.jsonl");
+        std::fs::write(&scenario, text).unwrap();
+        let (found, stderr, _) = findings(&scenario);
+        assert_eq!((found.as_str(), stderr.as_str()), ("", ""), "{name}");
+    }
+}
+
+#[test]
+fn the_same_replay_gives_the_same_bytes() {
+    let scenario = fixture("hung_call_and_xid.jsonl");
+    assert_eq!(findings(&scenario), findings(&scenario));
+}
+
+#[test]
+fn a_bad_line_is_named_and_the_rest_is_used() {
+    let scratch = Scratch::new("bad-line");
+    let scenario = scratch.path().join("scenario.jsonl");
+    let good = std::fs::read_to_string(fixture("hung_call_and_xid.jsonl")).unwrap();
+    std::fs::write(&scenario, format!("{{\"t\":0,\"gpus\":{{}}}}\n{good}")).unwrap();
+    let (found, stderr, status) = findings(&scenario);
+    assert_eq!(stderr, format!("{}:1: gpus: no such kind of signal\n", scenario.display()));
+    assert_eq!((found.lines().count(), status), (3, Some(1)));
+}
