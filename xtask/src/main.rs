@@ -1,2 +1,59 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask …`: everything a developer runs, one file per command.
+//!
+//! In: the command line. Out: an exit status. Each command does all of its own set-up; a second run starts in seconds.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "a command-line tool talks on standard output")]
+
+mod build_ebpf;
+mod ci;
+mod collector;
+mod demo;
+mod docs;
+mod run;
+mod shell;
+mod skips;
+mod test;
+mod tidy;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Developer commands of warpgauge")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compile the kernel programs to target/bpf/warpgauge-ebpf
+    BuildEbpf,
+    /// Build everything and run the agent; arguments go to it
+    Run {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Show a hung driver call and an XID arriving, attributed, at an OpenTelemetry Collector; needs no GPU
+    Demo,
+    /// Run all tests
+    Test,
+    /// Check what the compiler does not: layers, sizes, headers, names
+    Tidy,
+    /// Write docs/metrics.md from the catalogue
+    Docs,
+    /// What CI runs, with seconds and budget of each phase
+    Ci,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::BuildEbpf => build_ebpf::run(),
+        Command::Run { args } => run::run(&args),
+        Command::Demo => demo::run(),
+        Command::Test => test::run(),
+        Command::Tidy => tidy::run(),
+        Command::Docs => docs::run(),
+        Command::Ci => ci::run(),
+    }
+}

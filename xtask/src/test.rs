@@ -1,0 +1,112 @@
+//! `cargo xtask test`: every test there is, with all they need built first.
+//!
+//! In: the checkout. Out: the tests' own output and one closing line.
+//! What can go wrong: a test fails, or skips without being allowed to.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use anyhow::{Context, bail};
+
+use crate::{build_ebpf, ci::Phases, collector, shell, skips, workspace};
+
+/// Runs all tests.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let mut phases = Phases::default();
+    let counts = phases_of(&mut phases)?;
+    println!("{counts}");
+    counts.verdict()
+}
+
+/// How many tests did what.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+    surplus: Vec<String>,
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+impl Counts {
+    /// An error when a test failed, none ran, or one skipped that may not.
+    pub(crate) fn verdict(&self) -> anyhow::Result<()> {
+        if !self.surplus.is_empty() {
+            bail!("skipped without being in tests/skips.allow: {}", self.surplus.join("; "));
+        }
+        if 0 < self.failed || self.passed == 0 {
+            bail!("{self}");
+        }
+        Ok(())
+    }
+}
+
+/// The phases of testing, timed.
+pub(crate) fn phases_of(phases: &mut Phases) -> anyhow::Result<Counts> {
+    phases.time("build-ebpf", 360, build_ebpf::run)?;
+    let collector = phases.time("collector", 600, collector::build)?;
+    phases.time("build", 360, || shell::run("cargo", &["build", "--workspace", "--all-targets", "--quiet"]))?;
+    shell::mount_tracefs()?;
+    phases.time("test", 540, || cargo_test(collector.is_some()))
+}
+
+fn cargo_test(with_collector: bool) -> anyhow::Result<Counts> {
+    let skipped = workspace::path("target/skipped-tests");
+    let _ = std::fs::remove_file(&skipped); // left by an earlier run, or not there
+    let mut command = shell::command("cargo", &["test", "--workspace", "--no-fail-fast"]);
+    command.env("WARPGAUGE_SKIPPED", &skipped).stdout(Stdio::piped());
+    if with_collector {
+        command.env("WARPGAUGE_COLLECTOR", workspace::path("target/collector/otelcol-test"));
+    }
+    let mut child = command.spawn().context("cannot start cargo test")?;
+    let mut counts = Counts::default();
+    let mut ignored = 0;
+    for line in BufReader::new(child.stdout.take().context("no output of cargo test")?).lines() {
+        let line = line?;
+        println!("{line}");
+        if let Some(result) = line.strip_prefix("test result: ") {
+            counts.passed += number_before(result, "passed");
+            counts.failed += number_before(result, "failed");
+            ignored += number_before(result, "ignored");
+        }
+    }
+    let status = child.wait()?;
+    let (skips, surplus) = skips::check(&skipped)?;
+    for skip in &skips {
+        println!("skipped: {skip}");
+    }
+    counts.skipped = skips.len() as u64;
+    counts.passed = counts.passed.saturating_sub(counts.skipped);
+    counts.surplus = surplus;
+    if 0 < ignored {
+        bail!("{ignored} tests are ignored; a test that may not run says what it needs instead");
+    }
+    if !status.success() && counts.failed == 0 {
+        bail!("cargo test: {status}");
+    }
+    Ok(counts)
+}
+
+/// The number in front of a word, as in `ok. 12 passed; 0 failed`.
+fn number_before(text: &str, word: &str) -> u64 {
+    let words: Vec<&str> = text.split([' ', ';']).filter(|w| !w.is_empty()).collect();
+    let number = |pair: &[&str]| (pair.get(1) == Some(&word)).then(|| pair.first()?.parse().ok()).flatten();
+    words.windows(2).find_map(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libtests_closing_line_is_read() {
+        let line = "FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        let read = ["passed", "failed", "ignored", "nothing"].map(|word| number_before(line, word));
+        assert_eq!(read, [12, 3, 1, 0]);
+    }
+}

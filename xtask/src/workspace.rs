@@ -1,0 +1,33 @@
+//! Where things are in this checkout.
+//!
+//! In: nothing. Out: absolute paths. Nothing can go wrong: the root is known when xtask is compiled.
+
+use std::path::{Path, PathBuf};
+
+/// The checkout's root.
+pub(crate) fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_path_buf()
+}
+
+/// A path below the root.
+pub(crate) fn path(below: &str) -> PathBuf {
+    root().join(below)
+}
+
+/// Cargo's target folder, which the environment may have moved.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| path("target"), PathBuf::from)
+}
+
+/// A program of the workspace, as the one build profile makes it.
+pub(crate) fn program(name: &str) -> PathBuf {
+    target().join("debug").join(name)
+}
+
+/// Every file that git tracks or would track, with one of these endings.
+pub(crate) fn files(endings: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
+    let listed = crate::shell::output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
+    let wanted = |name: &&str| endings.iter().any(|e| name.ends_with(e));
+    Ok(listed.lines().filter(wanted).map(path).filter(|p| p.is_file()).collect())
+}
