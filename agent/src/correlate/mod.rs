@@ -1,1 +1,4 @@
 //! Placeholder.
+
+pub mod xid;
+pub mod xid_catalog;
