@@ -49,7 +49,7 @@ pub struct XidLine {
     pub pid: Option<Pid>,
     /// That process's name.
     pub name: Option<String>,
-    /// Channel, as printed.
+    /// Channel: hexadecimal digits as printed, without `0x`.
     pub channel: Option<String>,
     /// Graphics processing cluster.
     pub gpc: Option<u32>,
@@ -67,6 +67,8 @@ pub struct XidLine {
     pub recovery_from: Option<String>,
     /// XID 154: recovery action after.
     pub recovery_to: Option<String>,
+    /// XID 154: the driver's number of the action after; 0 is none. The words for one number differ by branch.
+    pub recovery_value: Option<u32>,
     /// XID 45: the XID that caused it.
     pub cause_code: Option<u32>,
     /// The rest of the message.

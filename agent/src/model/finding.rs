@@ -154,7 +154,7 @@ pub struct Xid {
     pub name: String,
     /// The catalogue's class; `unknown` for a code it lacks.
     pub class: String,
-    /// The catalogue's severity word; `unknown` for a code it lacks.
+    /// The catalogue's severity word, `info` for XID 154 going back to none; `unknown` for a code it lacks.
     pub severity: String,
     /// The catalogue's action; `unknown` for a code it lacks.
     pub action: String,

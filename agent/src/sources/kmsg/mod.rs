@@ -1,1 +1,102 @@
-//! Placeholder.
+//! The kernel log: what the driver says, from /dev/kmsg, each record once per boot.
+//!
+//! In: the kernel's records, by the device; what the previous run left, by [`StateFile`]. Out: `Signal::DriverLog`.
+//! What can go wrong: no device or no right to read it (`Unavailable`, with the remedy); overruns, damaged records and
+//! those of user space are counted under `warpgauge.kmsg.*`. A full pipeline makes the source wait, not drop.
+//!
+//! Reading order: [`record`] (one record) → [`xid`] (what its text says) → `intake` (skip, count, date) → `follow`
+//! (the loop) → [`state`] (across restarts).
+
+mod device;
+mod follow;
+#[cfg(test)]
+mod follow_tests;
+mod intake;
+pub mod message;
+pub mod record;
+mod scan;
+pub mod state;
+pub mod state_dir;
+#[cfg(test)]
+mod test_dir;
+pub mod xid;
+#[cfg(test)]
+mod xid_samples;
+mod xid_text;
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+pub use state::StateFile;
+
+use self::device::{Device, RecordReader};
+use self::follow::FollowError;
+use self::intake::{Counts, Intake};
+use super::{Exit, Lack, Outlet, Source};
+use crate::config::KernelLogConfig;
+use crate::host::HostRoot;
+use crate::model::Delivery;
+use crate::telemetry::Telemetry;
+
+/// The kernel-log source.
+#[derive(Debug)]
+pub struct KernelLog {
+    enabled: bool,
+    host: HostRoot,
+    state: Arc<StateFile>,
+    intake: Intake,
+    begun: bool,
+}
+
+impl KernelLog {
+    /// Opens nothing yet. `delivery` hears of every record before its signal is sent.
+    pub fn new(
+        config: KernelLogConfig,
+        host: HostRoot,
+        state: Arc<StateFile>,
+        delivery: Arc<Delivery>,
+        telemetry: &Telemetry,
+    ) -> Self {
+        let intake = Intake::new(config.facilities, delivery, Counts::new(telemetry));
+        Self { enabled: config.enabled, host, state, intake, begun: false }
+    }
+
+    async fn read(
+        &mut self,
+        reader: &mut impl RecordReader,
+        outlet: &Outlet,
+        stop: &CancellationToken,
+    ) -> Result<(), FollowError> {
+        let mut buffer = vec![0; follow::BUFFER];
+        if !self.begun {
+            follow::begin(reader, &mut buffer, &mut self.intake, &self.state).await?;
+            self.begun = true;
+        }
+        follow::follow(reader, &mut buffer, &mut self.intake, outlet, stop).await
+    }
+}
+
+impl Source for KernelLog {
+    fn name(&self) -> &'static str {
+        "kmsg"
+    }
+
+    async fn run(&mut self, outlet: &Outlet, stop: &CancellationToken) -> Exit {
+        if !self.enabled {
+            return Exit::Unavailable(Lack {
+                reason: "disabled",
+                what: "the kernel log is switched off by the configuration".to_owned(),
+                remedy: "set kernel_log.enabled to true",
+            });
+        }
+        let mut device = match Device::open(&self.host) {
+            Ok(device) => device,
+            Err(exit) => return exit,
+        };
+        match self.read(&mut device, outlet, stop).await {
+            Ok(()) => Exit::Stopped,
+            Err(error) => Exit::Failed(Box::new(error)),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! From one record to at most one signal: what is skipped, refused, counted and dated.
+//!
+//! In: the bytes of a record, and when it was read if it was read live. Out: a [`Signal`]; [`Delivery`] hears of every
+//! record. No input or output here. What can go wrong: records that are damaged, of a facility that is not believed,
+//! or overwritten before they were read; each is counted.
+
+use std::sync::Arc;
+
+use super::record::{self, Record};
+use super::xid;
+use crate::model::{Delivery, KmsgOffset, LogOrigin, MonoNs, Signal};
+use crate::telemetry::{Counter, Telemetry};
+
+/// What the source counts.
+#[derive(Clone, Debug)]
+pub(super) struct Counts {
+    /// Records read for the first time.
+    pub(super) records: Counter,
+    /// Reads that gave no record.
+    pub(super) malformed: Counter,
+    /// Times the kernel's buffer ran over before it was read.
+    pub(super) overruns: Counter,
+    /// Records that were overwritten before they were read.
+    pub(super) lost: Counter,
+    /// Records that look like an XID, but not by somebody who is believed.
+    pub(super) facility: Counter,
+    /// Records longer than any kernel prints.
+    pub(super) too_long: Counter,
+}
+
+impl Counts {
+    pub(super) fn new(telemetry: &Telemetry) -> Self {
+        let plain = |name| telemetry.counter(name, &[]);
+        let ignored = |reason| telemetry.counter("warpgauge.kmsg.ignored", &[("reason", reason)]);
+        Self {
+            records: plain("warpgauge.kmsg.records"),
+            malformed: plain("warpgauge.kmsg.malformed"),
+            overruns: plain("warpgauge.kmsg.overruns"),
+            lost: plain("warpgauge.kmsg.lost"),
+            facility: ignored("facility"),
+            too_long: ignored("too_long"),
+        }
+    }
+}
+
+/// The core of the source. Lives as long as it does, over failures of the device.
+#[derive(Debug)]
+pub(super) struct Intake {
+    pub(super) counts: Counts,
+    facilities: Vec<u8>,
+    delivery: Arc<Delivery>,
+    offset: KmsgOffset,
+    /// The first record that was not read yet; unknown until one was read.
+    next: Option<u64>,
+    backlog_until: u64,
+}
+
+impl Intake {
+    pub(super) fn new(facilities: Vec<u8>, delivery: Arc<Delivery>, counts: Counts) -> Self {
+        let offset = KmsgOffset::default();
+        Self { counts, facilities, delivery, offset, next: None, backlog_until: 0 }
+    }
+
+    /// Records below `resume` were settled by an earlier run; those below `backlog_until` are old.
+    pub(super) fn begin(&mut self, resume: Option<u64>, backlog_until: u64) {
+        (self.next, self.backlog_until) = (resume, backlog_until);
+        if let Some(last) = resume.and_then(|resume| resume.checked_sub(1)) {
+            self.delivery.read(last, false);
+        }
+    }
+
+    /// Takes one record. `live` is the time of reading, where nothing was waiting before this record.
+    pub(super) fn take(&mut self, bytes: &[u8], live: Option<MonoNs>) -> Option<Signal> {
+        let Some(record) = record::parse(bytes) else {
+            self.counts.malformed.add(1);
+            return None;
+        };
+        let next = self.next.unwrap_or(record.seq);
+        if record.seq < next {
+            return None;
+        }
+        self.counts.lost.add(record.seq - next);
+        self.counts.records.add(1);
+        self.next = Some(record.seq.saturating_add(1));
+        if let Some(now) = live {
+            self.offset.observe(record.stamp, now);
+        }
+        let signal = self.signal(&record);
+        self.delivery.read(record.seq, signal.is_some());
+        signal
+    }
+
+    fn signal(&self, record: &Record<'_>) -> Option<Signal> {
+        if !has_mark(record.text) {
+            return None;
+        }
+        let origin = LogOrigin {
+            seq: Some(record.seq),
+            level: Some(record.level),
+            backlog: record.seq < self.backlog_until,
+        };
+        let line = xid::driver_line(&record.decoded(), origin)?;
+        if !self.facilities.contains(&record.facility) {
+            self.counts.facility.add(1);
+            return None;
+        }
+        Some(Signal::DriverLog { at: self.offset.mono(record.stamp), line: Box::new(line) })
+    }
+}
+
+/// Whether the mark of a driver's line is in there; it has no character that the kernel escapes.
+fn has_mark(text: &[u8]) -> bool {
+    let mark = xid::MARK.as_bytes();
+    text.windows(mark.len()).any(|window| window == mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::LineKind;
+
+    /// Takes records, all live at 1 s on the monotonic clock where `live`; gives seq, backlog, time in µs of each line.
+    struct Case {
+        intake: Intake,
+        telemetry: Telemetry,
+        delivery: Arc<Delivery>,
+    }
+
+    impl Case {
+        fn new(resume: Option<u64>, backlog_until: u64) -> Self {
+            let (telemetry, delivery) = (Telemetry::default(), Arc::new(Delivery::default()));
+            let mut intake = Intake::new(vec![0], Arc::clone(&delivery), Counts::new(&telemetry));
+            intake.begin(resume, backlog_until);
+            Self { intake, telemetry, delivery }
+        }
+
+        #[track_caller]
+        fn check(&mut self, record: &str, live: Option<MonoNs>, want: Option<(u32, u64, bool, u64)>) {
+            let got = self.intake.take(record.as_bytes(), live).map(|signal| {
+                let Signal::DriverLog { at, line } = signal else { panic!("{signal:?}") };
+                let LineKind::Xid(xid) = &line.kind;
+                (xid.code, line.origin.seq.unwrap(), line.origin.backlog, at.0 / 1_000)
+            });
+            assert_eq!(got, want, "{record}");
+        }
+
+        #[track_caller]
+        fn counted(&self, want: &[(&str, u64)]) {
+            let got: Vec<_> = self.telemetry.read().into_iter().filter(|(_, _, n)| *n > 0).collect();
+            let got: Vec<_> = got
+                .iter()
+                .map(|(name, attributes, n)| {
+                    let reason =
+                        attributes.first().map(|(_, reason)| format!("/{reason}")).unwrap_or_default();
+                    (format!("{}{reason}", name.trim_start_matches("warpgauge.kmsg.")), *n)
+                })
+                .collect();
+            let want: Vec<_> = want.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+            assert_eq!(got, want);
+        }
+    }
+
+    #[test]
+    fn old_lines_are_backlog_and_live_ones_set_the_clock() {
+        let mut case = Case::new(None, 1203);
+        case.check(
+            "3,1201,86400000000,-;NVRM: Xid (PCI:0000:4e:00): 119, pid=1, name=x, Timeout after 45s",
+            None,
+            Some((119, 1201, true, 86_400_000_000)),
+        );
+        case.check("4,1202,86400000100,c;  continuation text", None, None);
+        let read_at = MonoNs(259_203_000_000_000);
+        case.check(
+            "3,1203,259200000000,-;NVRM: Xid (PCI:0000:4e:00): 31, pid=2, name=y, Ch 00000001",
+            Some(read_at),
+            Some((31, 1203, false, 259_203_000_000)),
+        );
+        assert_eq!(case.delivery.resume_at(), Some(1201));
+        case.delivery.settle(1201);
+        case.delivery.settle(1203);
+        assert_eq!(case.delivery.resume_at(), Some(1204));
+        case.counted(&[("records", 3)]);
+    }
+
+    #[test]
+    fn a_second_run_skips_what_was_settled_and_counts_what_is_gone() {
+        let mut case = Case::new(Some(12), 14);
+        assert_eq!(case.delivery.resume_at(), Some(12));
+        let line = |seq| format!("4,{seq},5,-;NVRM: Xid (PCI:0000:4e:00): 79, x");
+        case.check(&line(11), None, None);
+        case.check(&line(13), None, Some((79, 13, true, 5)));
+        case.check(&line(14), None, Some((79, 14, false, 5)));
+        case.check(&line(14), None, None);
+        case.check(&line(17), None, Some((79, 17, false, 5)));
+        case.counted(&[("lost", 3), ("records", 3)]);
+    }
+
+    #[test]
+    fn user_space_is_not_believed_and_damage_is_counted() {
+        let mut case = Case::new(None, 0);
+        case.check("14,1,5,-;NVRM: Xid (PCI:0000:4e:00): 79, x", None, None);
+        case.check("14,2,5,-;Xid (nothing", None, None);
+        case.check("nonsense", None, None);
+        assert_eq!(case.delivery.resume_at(), Some(3));
+        case.counted(&[("ignored/facility", 1), ("malformed", 1), ("records", 2)]);
+    }
+}
