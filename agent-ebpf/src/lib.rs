@@ -1,7 +1,64 @@
-//! Placeholder.
+//! What the kernel programs and the agent share: the layout of every map, key, value and event.
+//!
+//! In: nothing. Out: `repr(C)` types without hidden padding (the kernel compares keys byte by byte), and the pure
+//! rules both sides must agree on. Under feature `user`: reading those types back, and attaching programs.
+//! What can go wrong: a layout that differs between the two sides; sizes are asserted at compile time.
 #![no_std]
-/// Latency slots.
-pub mod histogram {
-    /// Number of slots.
-    pub const SLOTS: usize = 40;
+
+#[cfg(feature = "user")]
+extern crate std;
+
+pub mod calls;
+pub mod histogram;
+pub mod layout;
+pub mod loss;
+pub mod prefix;
+
+#[cfg(feature = "user")]
+pub mod attach;
+#[cfg(feature = "user")]
+pub mod pod;
+
+/// Names of the maps, as the object spells them (the kernel keeps 15 bytes).
+pub mod maps {
+    /// Hash [`InFlightKey`](crate::calls::InFlightKey) → [`InFlight`](crate::calls::InFlight).
+    pub const IN_FLIGHT: &str = "IN_FLIGHT";
+    /// Hash [`HistogramKey`](crate::histogram::HistogramKey) → [`Histogram`](crate::histogram::Histogram).
+    pub const HISTOGRAMS: &str = "HISTOGRAMS";
+    /// Ring buffer of [`SlowCall`](crate::calls::SlowCall).
+    pub const SLOW_CALLS: &str = "SLOW_CALLS";
+    /// Array of `u64`, indexed by [`Loss`](crate::loss::Loss).
+    pub const LOSSES: &str = "LOSSES";
+    /// Array with one element: the watched majors, 0 where unused. A map, so that a change needs no reload.
+    pub const MAJORS: &str = "MAJORS";
+
+    /// Most calls in flight at once.
+    pub const IN_FLIGHT_ENTRIES: u32 = 8192;
+    /// Most histogram keys.
+    pub const HISTOGRAM_ENTRIES: u32 = 8192;
+    /// Bytes of the ring buffer of slow calls.
+    pub const SLOW_CALLS_BYTES: u32 = 256 * 1024;
+    /// Bytes of the ring buffer of log lines. Source: `aya-log-ebpf`, which fixes it.
+    pub const LOG_BYTES: u32 = 128 * 1024;
+    /// Most majors watched at once.
+    pub const MAJOR_SLOTS: usize = 8;
+}
+
+/// Names of the values the agent sets before it loads the object; members of kernel structures are in [`layout`].
+pub mod globals {
+    /// `u64`: a call at least this long gets an event when it ends. Unit: ns.
+    pub const SLOW_NS: &str = "SLOW_NS";
+    /// `u32`: the agent itself, which is not watched.
+    pub const OWN_TGID: &str = "OWN_TGID";
+    /// `u32`: [`CGROUP_V1`] or [`CGROUP_V2`].
+    pub const CGROUP_MODE: &str = "CGROUP_MODE";
+    /// `u32`: index of the pids controller in `css_set.subsys`; differs between kernel builds.
+    pub const PIDS_SUBSYS: &str = "PIDS_SUBSYS";
+    /// [`Prefix`](crate::prefix::Prefix): paths whose opens are watched.
+    pub const OPEN_PREFIX: &str = "OPEN_PREFIX";
+
+    /// The pids controller's hierarchy (v1 and hybrid hosts).
+    pub const CGROUP_V1: u32 = 1;
+    /// The unified hierarchy.
+    pub const CGROUP_V2: u32 = 2;
 }

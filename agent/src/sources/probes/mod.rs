@@ -1,1 +1,225 @@
-//! Placeholder.
+//! The driver probes: which threads are inside the NVIDIA driver, for how long, and for whom.
+//!
+//! In: kernel programs on syscall tracepoints, through maps and a ring buffer. Out: calls, thread states, statistics.
+//! What can go wrong: much of it may be missing on a node (BTF, tracefs, rights, the object itself): each is reported
+//! as [`Exit::Unavailable`] with its remedy. Once at work, losses are counted in the kernel and published.
+//!
+//! Reading order: [`tactics`] (what is observed, and how) → [`object`] (loading) → [`watch`] (the loop's body) →
+//! [`in_flight`] and [`inside`] (calls that hang) → [`stats`] (calls that ended).
+
+pub mod btf;
+mod call_signal;
+pub mod cgroup_hierarchy;
+pub mod in_flight;
+pub mod inside;
+pub mod kernel;
+mod load_error;
+pub mod majors;
+pub mod map_bytes;
+pub mod object;
+pub mod offsets;
+pub mod stats;
+pub mod tactics;
+pub mod thread_files;
+mod watch;
+
+use std::fs;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio_util::sync::CancellationToken;
+use warpgauge_ebpf::prefix::Prefix;
+
+use crate::config::ProbesConfig;
+use crate::host::{HostRoot, mono_now};
+use crate::model::Signal;
+use crate::model::signal::SourceState;
+use crate::telemetry::Telemetry;
+
+use super::{Exit, Outlet, Source};
+use btf::Btf;
+use in_flight::Tracker;
+use kernel::{Kernel, Support};
+use load_error::LoadError;
+use majors::Majors;
+use object::{Loaded, Settings};
+use offsets::Offsets;
+use tactics::Choice;
+use watch::Watch;
+
+/// A call this long is announced while it lasts, and its end is reported. Half of the shortest useful threshold.
+pub const SLOW: Duration = Duration::from_millis(250);
+
+/// How often the driver's majors are looked up again.
+const MAJORS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// No interval is shorter: a configured 0 must not spin.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The source.
+#[derive(Debug)]
+pub struct Probes {
+    config: ProbesConfig,
+    host: HostRoot,
+    telemetry: Telemetry,
+}
+
+/// What is known and chosen before the first signal.
+struct Ready {
+    kernel: Kernel,
+    choices: Vec<Choice>,
+    majors: Majors,
+    loaded: Loaded,
+}
+
+impl Probes {
+    /// Touches nothing yet.
+    pub fn new(config: ProbesConfig, host: HostRoot, telemetry: &Telemetry) -> Self {
+        Self { config, host, telemetry: telemetry.clone() }
+    }
+
+    fn publish(&self, ready: &Ready) {
+        for choice in &ready.choices {
+            let probe = choice.probe.name();
+            let broken = ready.loaded.broken.iter().find(|(broken, _)| *broken == choice.probe);
+            let refused = |tactic: tactics::Tactic, reason| {
+                let labels = [("probe", probe), ("tactic", tactic.name()), ("reason", reason)];
+                self.telemetry.gauge("warpgauge.probe.refused", &labels).set(1);
+            };
+            choice.refused.iter().for_each(|(tactic, reason)| refused(*tactic, *reason));
+            match (choice.tactic, broken) {
+                (Some(tactic), None) => {
+                    let labels = [("probe", probe), ("tactic", tactic.name())];
+                    self.telemetry.gauge("warpgauge.probe.info", &labels).set(1);
+                    tracing::info!(probe, tactic = tactic.name(), "probe is at work");
+                }
+                (Some(tactic), Some((_, error))) => {
+                    refused(tactic, "refused_by_kernel");
+                    tracing::warn!(probe, tactic = tactic.name(), %error, "probe is off");
+                }
+                (None, _) => tracing::info!(probe, refused = ?choice.refused, "probe is off"),
+            }
+        }
+        let bytes = map_bytes::map_bytes(ready.kernel.possible_cpus);
+        self.telemetry.gauge("warpgauge.probe.map.bytes", &[]).set(bytes);
+    }
+
+    /// Nothing is at work any more; what was refused stays true.
+    fn retract(&self, choices: &[Choice]) {
+        for (choice, tactic) in choices.iter().filter_map(|choice| Some((choice, choice.tactic?))) {
+            let labels = [("probe", choice.probe.name()), ("tactic", tactic.name())];
+            self.telemetry.gauge("warpgauge.probe.info", &labels).set(0);
+        }
+    }
+}
+
+impl Source for Probes {
+    fn name(&self) -> &'static str {
+        "probes"
+    }
+
+    async fn run(&mut self, outlet: &Outlet, stop: &CancellationToken) -> Exit {
+        let (config, host) = (self.config.clone(), self.host.clone());
+        // reading the kernel's types and verifying programs takes a while: not on the runtime's threads
+        let loading = tokio::task::spawn_blocking(move || prepare(&config, &host));
+        let ready = loading.await.unwrap_or_else(|error| Err(LoadError::Interrupted(error.to_string())));
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(error) => return error.exit(kernel::locked_down(&self.host)),
+        };
+        self.publish(&ready);
+        let choices = ready.choices.clone();
+        let exit = self.watch(ready, outlet, stop).await;
+        self.retract(&choices);
+        exit
+    }
+}
+
+impl Probes {
+    async fn watch(&self, ready: Ready, outlet: &Outlet, stop: &CancellationToken) -> Exit {
+        let host_pids = ready.kernel.host_pids;
+        if host_pids == Support::No {
+            let source = SourceState {
+                name: "pid_namespace".to_owned(),
+                up: false,
+                reason: Some("foreign".to_owned()),
+            };
+            tracing::warn!("procfs is of another pid namespace: no attribution by pid (run with the host's, hostPID)");
+            outlet.offer(Signal::Source { at: mono_now(), source });
+        }
+        let lost_returns = self.telemetry.counter("warpgauge.probe.lost_returns", &[]);
+        let mut watch = Watch::new(
+            ready.loaded,
+            self.host.clone(),
+            host_pids,
+            ready.majors,
+            self.config.majors.is_some(),
+            Tracker::new(SLOW, lost_returns),
+            &self.telemetry,
+        );
+        let every = |interval: Duration| {
+            let interval = interval.max(SHORTEST_INTERVAL);
+            let mut ticks = interval_at(Instant::now() + interval, interval);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        };
+        let mut scan = every(self.config.scan_interval);
+        let mut read = every(self.config.read_interval);
+        let mut majors = every(MAJORS_INTERVAL);
+        loop {
+            let done = tokio::select! {
+                () = stop.cancelled() => {
+                    // what has ended meanwhile is still said
+                    let last = watch.scan(outlet).and_then(|()| watch.read(outlet));
+                    return last.map_or_else(|error| LoadError::from(error).exit(false), |()| Exit::Stopped);
+                }
+                _ = scan.tick() => watch.scan(outlet),
+                _ = read.tick() => watch.read(outlet),
+                _ = majors.tick() => watch.look_for_majors(),
+            };
+            if let Err(error) = done {
+                return LoadError::from(error).exit(false);
+            }
+        }
+    }
+}
+
+/// Everything up to programs at work.
+fn prepare(config: &ProbesConfig, host: &HostRoot) -> Result<Ready, LoadError> {
+    if !config.enabled {
+        return Err(LoadError::Disabled);
+    }
+    if !object::is_built() {
+        return Err(LoadError::NotBuilt);
+    }
+    let open_prefix = Prefix::new(config.open_prefix.as_bytes())
+        .ok_or_else(|| LoadError::Prefix(config.open_prefix.clone()))?;
+    let kernel = Kernel::look(host, tactics::events());
+    if kernel.tracefs.is_none() {
+        return Err(LoadError::NoTracefs);
+    }
+    let hierarchy = cgroup_hierarchy::read(host, config.cgroup)?;
+    let path = host.sys("kernel/btf/vmlinux");
+    let btf = fs::read(&path).map_err(|source| LoadError::NoBtf { path, source })?;
+    let offsets = Offsets::resolve(&Btf::parse(btf)?, hierarchy.version)?;
+    let majors = match &config.majors {
+        Some(numbers) => Majors::configured(numbers),
+        None => Majors::of_nvidia(&fs::read_to_string(host.proc("devices")).unwrap_or_default()),
+    };
+    let settings = Settings {
+        slow_ns: u64::try_from(SLOW.as_nanos()).unwrap_or(u64::MAX),
+        own_pid: own_pid(host),
+        hierarchy: hierarchy.version,
+        open_prefix,
+    };
+    let choices = tactics::choose(&kernel);
+    let loaded = Loaded::new(&kernel, &choices, &offsets, &settings, majors.array())?;
+    tracing::info!(hierarchy = ?hierarchy, majors = ?majors.array(), "kernel programs are loaded");
+    Ok(Ready { kernel, choices, majors, loaded })
+}
+
+/// The agent's number as kernel programs see it: procfs of the host answers in the host's numbers.
+fn own_pid(host: &HostRoot) -> u32 {
+    let link = fs::read_link(host.proc("self")).ok();
+    link.and_then(|link| link.to_str()?.parse().ok()).unwrap_or_else(std::process::id)
+}

@@ -1,0 +1,85 @@
+//! The programs, one per role: the agent attaches each to the tracepoints it chose.
+//!
+//! In: the context of a syscall tracepoint, which is the same on all architectures: the call's number at byte 8, then
+//! from byte 16 its arguments, or its return value. Out: calls into the modules beside this one.
+//! What can go wrong: nothing; a program without anything to say returns.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::macros::tracepoint;
+use aya_ebpf::programs::TracePointContext;
+use warpgauge_ebpf::calls::{NODE_LEN, kind};
+
+use super::in_flight::{Begun, enter, foreign_thread, leave, mark_dying};
+use super::opening::enter_open;
+use super::task::watched_device;
+
+#[inline(always)]
+fn syscall(ctx: &TracePointContext) -> u32 {
+    // SAFETY: every syscall tracepoint has its number there; the verifier checks the access against the event.
+    unsafe { ctx.as_ptr().cast::<u32>().add(2).read_volatile() }
+}
+
+#[inline(always)]
+fn argument(ctx: &TracePointContext, index: usize) -> u64 {
+    // SAFETY: as above; the kernel refuses to attach a program that reads beyond the event's arguments.
+    unsafe { ctx.as_ptr().cast::<u64>().add(2 + index).read_volatile() }
+}
+
+/// Follows a call on a descriptor, if that is a watched device.
+#[inline(always)]
+fn enter_on_fd(ctx: &TracePointContext, kind: u32, fd: u32, op: u32) {
+    let Some((key, tgid)) = foreign_thread() else { return };
+    let Some(dev) = watched_device(fd) else { return };
+    let call = Begun { kind, syscall: syscall(ctx), dev, op, fd, flags: 0, node: [0; NODE_LEN] };
+    enter(ctx, &key, tgid, &call);
+}
+
+#[tracepoint]
+pub fn ioctl_enter(ctx: TracePointContext) -> u32 {
+    enter_on_fd(&ctx, kind::IOCTL, argument(&ctx, 0) as u32, argument(&ctx, 1) as u32);
+    0
+}
+
+#[tracepoint]
+pub fn close_enter(ctx: TracePointContext) -> u32 {
+    enter_on_fd(&ctx, kind::CLOSE, argument(&ctx, 0) as u32, 0);
+    0
+}
+
+const MAP_ANONYMOUS: u64 = 0x20;
+
+#[tracepoint]
+pub fn mmap_enter(ctx: TracePointContext) -> u32 {
+    if argument(&ctx, 3) & MAP_ANONYMOUS == 0 {
+        enter_on_fd(&ctx, kind::MMAP, argument(&ctx, 4) as u32, 0);
+    }
+    0
+}
+
+/// For `open`, whose path comes first.
+#[tracepoint]
+pub fn open_enter(ctx: TracePointContext) -> u32 {
+    enter_open(&ctx, syscall(&ctx), argument(&ctx, 0));
+    0
+}
+
+/// For `openat` and `openat2`, whose path comes second.
+#[tracepoint]
+pub fn openat_enter(ctx: TracePointContext) -> u32 {
+    enter_open(&ctx, syscall(&ctx), argument(&ctx, 1));
+    0
+}
+
+/// For the return of all of them.
+#[tracepoint]
+pub fn call_exit(ctx: TracePointContext) -> u32 {
+    leave(&ctx, syscall(&ctx), argument(&ctx, 0) as i64);
+    0
+}
+
+/// For `sched_process_exit`, which every thread meets.
+#[tracepoint]
+pub fn process_exit(_ctx: TracePointContext) -> u32 {
+    mark_dying();
+    0
+}

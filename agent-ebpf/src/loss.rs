@@ -1,0 +1,61 @@
+//! What the kernel programs could not do, counted where it happened.
+//!
+//! In: a failed map insert or a failed read of kernel memory. Out: one counter per reason, which the agent publishes
+//! as `warpgauge.probe.lost{reason}`. The counters are shared by all CPUs: losses are rare.
+
+/// A reason; its number is the index into the map of counters.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// A call was not followed: too many calls in flight.
+    InFlightFull = 0,
+    /// A finished call was not counted: too many histogram keys.
+    HistogramFull = 1,
+    /// The end of a slow call was not reported: the ring buffer was full.
+    RingFull = 2,
+    /// A call was recorded without its cgroup.
+    CgroupUnreadable = 3,
+    /// A call was recorded without the start time of its process.
+    TaskUnreadable = 4,
+    /// A descriptor could not be followed to its device: the call was not looked at.
+    FileUnreadable = 5,
+}
+
+impl Loss {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 6] = [
+        Self::InFlightFull,
+        Self::HistogramFull,
+        Self::RingFull,
+        Self::CgroupUnreadable,
+        Self::TaskUnreadable,
+        Self::FileUnreadable,
+    ];
+
+    /// The value of `reason`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InFlightFull => "in_flight_full",
+            Self::HistogramFull => "histogram_full",
+            Self::RingFull => "ring_full",
+            Self::CgroupUnreadable => "cgroup_unreadable",
+            Self::TaskUnreadable => "task_unreadable",
+            Self::FileUnreadable => "file_unreadable",
+        }
+    }
+}
+
+/// Length of the map of counters.
+pub const LOSSES: u32 = Loss::ALL.len() as u32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_positions() {
+        for (position, loss) in Loss::ALL.into_iter().enumerate() {
+            assert_eq!(loss as usize, position, "{}", loss.name());
+        }
+    }
+}

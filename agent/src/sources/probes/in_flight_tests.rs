@@ -1,0 +1,153 @@
+//! Tests of the tracker: each is a short story of scans and ends.
+//!
+//! In: entries and events. Out: the edges that were said, in order.
+
+use warpgauge_ebpf::calls::kind;
+
+use super::*;
+use crate::model::Edge;
+
+const MS: u64 = 1_000_000;
+const KEY: InFlightKey = InFlightKey { tid: 78, layer: 0 };
+
+fn call(enter_ms: u64) -> InFlight {
+    InFlight { enter_ns: enter_ms * MS, tgid: 77, kind: kind::IOCTL, ..InFlight::default() }
+}
+
+fn end(enter_ms: u64, end_ms: u64) -> SlowCall {
+    SlowCall { key: KEY, end_ns: end_ms * MS, ret: 0, call: call(enter_ms) }
+}
+
+/// A tracker, and what it said: `enter 1000`, `thread 1300`, `exit 2000`, `lost 2000`.
+struct Story {
+    tracker: Tracker,
+    said: Vec<String>,
+    verdict: Inside,
+}
+
+impl Story {
+    fn new() -> Self {
+        let tracker = Tracker::new(Duration::from_millis(250), Counter::default());
+        Self { tracker, said: Vec::new(), verdict: Inside::Inside }
+    }
+
+    /// Scans; gives the number of entries to delete.
+    fn scan(&mut self, now_ms: u64, entries: &[InFlight]) -> usize {
+        let entries: Vec<_> = entries.iter().map(|call| (KEY, *call)).collect();
+        let (said, inside) = (&mut self.said, self.verdict);
+        let mut look = |_: &InFlightKey, _: &InFlight, _: Option<&Sample>| Look {
+            state: ThreadState {
+                state: None,
+                wait: None,
+                launcher: false,
+                inside,
+                utime: None,
+                stime: None,
+            },
+            sample: None,
+        };
+        let mut emit = |signal| said.push(words(&signal));
+        self.tracker.scan(MonoNs(now_ms * MS), &entries, &Majors::default(), &mut look, &mut emit).len()
+    }
+
+    fn end(&mut self, event: &SlowCall) {
+        let said = &mut self.said;
+        self.tracker.ended(event, &Majors::default(), &mut |signal| said.push(words(&signal)));
+    }
+
+    fn said(&mut self) -> String {
+        std::mem::take(&mut self.said).join(", ")
+    }
+}
+
+fn words(signal: &Signal) -> String {
+    let word = match signal {
+        Signal::Thread { .. } => "thread",
+        Signal::Call { call, .. } => match call.edge {
+            Edge::Enter => "enter",
+            Edge::Exit { lost: false, .. } => "exit",
+            Edge::Exit { lost: true, .. } => "lost",
+            Edge::Release => "release",
+        },
+        other => panic!("{other:?}"),
+    };
+    format!("{word} {}", signal.at().0 / MS)
+}
+
+#[test]
+fn a_hanging_call_is_announced_once_and_ends_with_its_event() {
+    let mut story = Story::new();
+    story.scan(1200, &[call(1000)]);
+    assert_eq!(story.said(), "", "not slow yet");
+    story.scan(1250, &[call(1000)]);
+    assert_eq!(story.said(), "enter 1000, thread 1250");
+    story.scan(1500, &[call(1000)]);
+    assert_eq!(story.said(), "thread 1500");
+    story.end(&end(1000, 1700));
+    assert_eq!(story.said(), "exit 1700");
+    story.scan(1750, &[]);
+    story.scan(2000, &[]);
+    assert_eq!((story.said(), story.tracker.open(), story.tracker.lost_returns.get()), (String::new(), 0, 0));
+}
+
+#[test]
+fn a_slow_call_between_two_scans_is_said_whole() {
+    let mut story = Story::new();
+    story.end(&end(1000, 1400));
+    assert_eq!(story.said(), "enter 1000, exit 1400");
+}
+
+#[test]
+fn an_end_that_comes_after_its_entry_has_gone_is_not_lost() {
+    let mut story = Story::new();
+    story.scan(1300, &[call(1000)]);
+    story.scan(1500, &[]);
+    story.end(&end(1000, 1499));
+    story.scan(1750, &[]);
+    assert_eq!(story.said(), "enter 1000, thread 1300, exit 1499");
+    assert_eq!(story.tracker.lost_returns.get(), 0);
+}
+
+#[test]
+fn an_entry_that_vanished_is_closed_one_scan_later() {
+    let mut story = Story::new();
+    story.scan(1300, &[call(1000)]);
+    story.scan(1500, &[]);
+    assert_eq!(story.said(), "enter 1000, thread 1300");
+    story.scan(1750, &[]);
+    assert_eq!((story.said().as_str(), story.tracker.lost_returns.get()), ("lost 1750", 1));
+}
+
+#[test]
+fn only_outside_closes_an_entry() {
+    let mut story = Story::new();
+    for (now, verdict) in [(1300, Inside::Unknown), (1550, Inside::Inside), (1800, Inside::Unknown)] {
+        story.verdict = verdict;
+        assert_eq!(story.scan(now, &[call(1000)]), 0);
+    }
+    story.verdict = Inside::Outside;
+    assert_eq!(story.scan(2000, &[call(1000)]), 1);
+    assert_eq!(story.said(), "enter 1000, thread 1300, thread 1550, thread 1800, thread 2000, lost 2000");
+    story.scan(2250, &[]);
+    story.scan(2500, &[]);
+    assert_eq!((story.said().as_str(), story.tracker.lost_returns.get()), ("", 1));
+}
+
+#[test]
+fn a_thread_found_in_a_later_call_has_left_the_former_one() {
+    let mut story = Story::new();
+    story.scan(1300, &[call(1000)]);
+    story.scan(2000, &[call(1600)]);
+    assert_eq!(story.said(), "enter 1000, thread 1300, lost 2000, enter 1600, thread 2000");
+    // the late event of the former call is said whole: better twice than never
+    story.end(&end(1600, 2100));
+    assert_eq!(story.said(), "exit 2100");
+}
+
+#[test]
+fn an_open_of_an_unread_path_is_not_announced() {
+    let mut story = Story::new();
+    let opening = InFlight { kind: kind::OPEN, flags: flags::PATH_UNREAD, ..call(1000) };
+    story.scan(9000, &[opening]);
+    assert_eq!(story.said(), "");
+}
