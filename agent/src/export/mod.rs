@@ -1,2 +1,14 @@
 //! Placeholder.
 pub mod catalog;
+pub mod console;
+pub mod operation;
+pub mod own_points;
+pub mod point;
+pub mod record;
+#[cfg(test)]
+mod samples;
+pub mod series;
+pub mod snapshot;
+pub mod stalls;
+pub mod whose;
+pub mod workloads;
