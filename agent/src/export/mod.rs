@@ -2,6 +2,7 @@
 pub mod catalog;
 pub mod console;
 pub mod operation;
+pub mod otlp;
 pub mod own_points;
 pub mod point;
 pub mod record;

@@ -72,8 +72,9 @@ impl Latency {
 pub struct Batch {
     /// Grows by one per batch.
     pub generation: u64,
-    /// Explicit zeros that must arrive before any other point of their series does.
-    pub zeros: Vec<Point>,
+    /// Explicit zeros that must arrive before any other point of their series does, each with the generation of the
+    /// first batch it was in.
+    pub zeros: Vec<(u64, Point)>,
     /// All series.
     pub points: Vec<Point>,
 }

@@ -178,7 +178,12 @@ impl Table {
 
     /// One point per series as of `now`, and the zeros not yet settled, which lie one `interval` before the first
     /// collection of their series. `now` must be later than at the previous collection.
-    pub fn collect(&mut self, now: WallNs, interval: Duration, generation: u64) -> (Vec<Point>, Vec<Point>) {
+    pub fn collect(
+        &mut self,
+        now: WallNs,
+        interval: Duration,
+        generation: u64,
+    ) -> (Vec<(u64, Point)>, Vec<Point>) {
         let earlier = now.0.saturating_sub(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
         // Later than any point of a series of the same name that has ended.
         let zero_at = WallNs(earlier.max(self.collected_before.0.saturating_add(1)).min(now.0));
@@ -190,8 +195,8 @@ impl Table {
                 series.zero = Zero::Pending(generation);
                 series.start = zero_at;
             }
-            if series.zero != Zero::Done {
-                zeros.push(series.zero_point());
+            if let Zero::Pending(since) = series.zero {
+                zeros.push((since, series.zero_point()));
             }
             points.push(series.point(now));
         }

@@ -166,7 +166,8 @@ fn a_new_code_is_preceded_by_a_zero_that_stays_until_it_is_settled() {
     snapshot.collect(anchor(10), INTERVAL, None);
     snapshot.push(&xid(79, "bus", None));
     let first = snapshot.collect(anchor(20), INTERVAL, None);
-    let zeros = of_metric(&first.zeros, "gpu.xid.errors.by_code");
+    let first_zeros: Vec<_> = first.zeros.iter().map(|(_, point)| point.clone()).collect();
+    let zeros = of_metric(&first_zeros, "gpu.xid.errors.by_code");
     assert_eq!(attributes(zeros[0]), "gpu.pci.address=0000:3b:00.0 gpu.xid.class=bus gpu.xid.code=79");
     assert_eq!((zeros[0].at, zeros[0].start, &zeros[0].value), (wall(10), Some(wall(10)), &Value::Count(0)));
     let one = of_metric(&first.points, "gpu.xid.errors.by_code")[0];
@@ -213,7 +214,7 @@ fn every_attribute_that_leaves_is_in_the_catalogue() {
     snapshot.push(&stall("s", StallState::Begin, 1));
     let batch = snapshot.collect(anchor(10), INTERVAL, own_points::usage(&crate::host::HostRoot::default()));
     assert!(batch.points.len() > 8);
-    for point in batch.points.iter().chain(&batch.zeros) {
+    for point in batch.points.iter().chain(batch.zeros.iter().map(|(_, point)| point)) {
         for (name, _) in point.attributes.iter() {
             assert!(point.metric.attributes.contains(name), "{}: {name}", point.metric.name);
         }
