@@ -1,7 +1,11 @@
 //! The one table of metrics: what is exported, in which unit, and what it means.
 //!
-//! In: nothing. Out: [`CATALOG`], from which the exporters take name, unit and kind, and `docs/metrics.md` is made.
-//! A series whose name is not in it is not exported.
+//! In: nothing. Out: [`CATALOG`], from which the exporters take name, unit and kind, and [`to_markdown`], which makes
+//! `docs/metrics.md`. What can go wrong: a series whose name is not in the table is not exported; a test finds it.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::LazyLock;
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +16,7 @@ pub struct Metric {
     pub kind: Kind,
     /// UCUM unit.
     pub unit: &'static str,
-    /// One sentence.
+    /// One sentence or two.
     pub help: &'static str,
     /// Attributes its points may have.
     pub attributes: &'static [&'static str],
@@ -29,5 +33,231 @@ pub enum Kind {
     ExponentialHistogram,
 }
 
+impl Kind {
+    /// The word in the documentation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::ExponentialHistogram => "exponential histogram",
+        }
+    }
+}
+
+/// Whose a series is; at most one of the last two is there.
+macro_rules! with_workload {
+    ($($name:literal),*) => { &[$($name,)* "k8s.pod.uid", "container.id", "process.linux.cgroup"] };
+}
+
+/// `gpu.driver.call.duration`
+pub const CALL_DURATION: Metric = Metric {
+    name: "gpu.driver.call.duration",
+    kind: Kind::ExponentialHistogram,
+    unit: "s",
+    help: "How long finished calls into the GPU driver took, from entry to return. The sum is exact; bucket bounds are powers of two.",
+    attributes: with_workload!("gpu.driver.device", "gpu.driver.call", "gpu.driver.operation"),
+};
+/// `gpu.driver.call.errors`
+pub const CALL_ERRORS: Metric = counter(
+    "gpu.driver.call.errors",
+    "{call}",
+    "Finished driver calls that returned a negative value. The driver reports most failures of resource-manager calls with a return value of 0; those are not counted here.",
+    with_workload!("gpu.driver.device", "gpu.driver.call", "gpu.driver.operation"),
+);
+/// `gpu.stall.active`
+pub const STALL_ACTIVE: Metric =
+    gauge("gpu.stall.active", "{stall}", "Stalls that are going on now.", with_workload!("gpu.stall.cause"));
+/// `gpu.stall.count`
+pub const STALL_COUNT: Metric = counter(
+    "gpu.stall.count",
+    "{stall}",
+    "Stalls that began, by the cause known at their begin.",
+    with_workload!("gpu.stall.cause"),
+);
+/// `gpu.stall.time`
+pub const STALL_TIME: Metric = counter(
+    "gpu.stall.time",
+    "s",
+    "Time lost in stalls. Booked when a stall ends, and every 60 s while it lasts; booked time is never moved to another cause.",
+    with_workload!("gpu.stall.cause"),
+);
+/// `gpu.xid.errors`
+pub const XID_ERRORS: Metric = counter(
+    "gpu.xid.errors",
+    "{error}",
+    "Errors (XIDs) that the driver reported in the kernel log. 0 from the start for every known GPU and class.",
+    &["hw.id", "gpu.pci.address", "gpu.xid.class"],
+);
+/// `gpu.xid.errors.by_code`
+pub const XID_BY_CODE: Metric = counter(
+    "gpu.xid.errors.by_code",
+    "{error}",
+    "The same errors by code. A new series begins with a 0 one export interval before its first error.",
+    &["hw.id", "gpu.pci.address", "gpu.xid.class", "gpu.xid.code"],
+);
+
 /// All metrics, in the order of the documentation.
-pub const CATALOG: &[Metric] = &[];
+pub const CATALOG: &[Metric] = &[
+    CALL_DURATION,
+    CALL_ERRORS,
+    STALL_ACTIVE,
+    STALL_COUNT,
+    STALL_TIME,
+    XID_ERRORS,
+    XID_BY_CODE,
+    counter(
+        "warpgauge.signals.dropped",
+        "{signal}",
+        "Observations lost on the way through the agent.",
+        &["place", "reason"],
+    ),
+    gauge(
+        "warpgauge.source.up",
+        "1",
+        "1 while the source gives data, 0 with the reason while it does not.",
+        &["source", "reason"],
+    ),
+    counter(
+        "warpgauge.source.restarts",
+        "{restart}",
+        "Times the source was started again after it failed.",
+        &["source"],
+    ),
+    counter("warpgauge.kmsg.records", "{record}", "Records read from the kernel log.", &[]),
+    counter(
+        "warpgauge.kmsg.overruns",
+        "{overrun}",
+        "Times the kernel overwrote records before they were read.",
+        &[],
+    ),
+    counter("warpgauge.kmsg.ignored", "{record}", "Kernel-log records left out on purpose.", &["reason"]),
+    counter("warpgauge.kmsg.malformed", "{record}", "Kernel-log records that could not be understood.", &[]),
+    counter("warpgauge.state.errors", "{error}", "Reads or writes of the state directory that failed.", &[]),
+    gauge(
+        "warpgauge.probe.info",
+        "1",
+        "1 for the way in which each probe is attached.",
+        &["probe", "tactic"],
+    ),
+    gauge(
+        "warpgauge.probe.refused",
+        "1",
+        "1 for each better way to attach that this machine refused.",
+        &["probe", "tactic", "reason"],
+    ),
+    counter("warpgauge.probe.lost", "{event}", "Events lost inside the kernel programs.", &["reason"]),
+    counter(
+        "warpgauge.probe.lost_returns",
+        "{call}",
+        "Driver calls whose return was not seen; their length is not in the histogram.",
+        &[],
+    ),
+    gauge("warpgauge.probe.entries", "{entry}", "Entries in use of a kernel map.", &["map"]),
+    gauge("warpgauge.probe.map.bytes", "By", "Kernel memory of all maps together.", &[]),
+    counter(
+        "warpgauge.log.records",
+        "{record}",
+        "Log records of findings by what became of them: emitted here, reloaded from the previous run, acknowledged by the collector, spooled for the next run. Emitted and reloaded equal acknowledged, dropped, queued, spooled and reread together.",
+        &["state"],
+    ),
+    counter("warpgauge.log.records.dropped", "{record}", "Log records given up.", &["reason"]),
+    gauge(
+        "warpgauge.log.records.queued",
+        "{record}",
+        "Log records waiting for the collector, with those on the wire.",
+        &[],
+    ),
+    counter("warpgauge.log.retries", "{request}", "Log requests sent again.", &[]),
+    counter(
+        "warpgauge.console.lines.lost",
+        "{line}",
+        "Lines that standard output did not take.",
+        &["reason"],
+    ),
+    counter("warpgauge.metric.points", "{point}", "Metric points by what became of them.", &["state"]),
+    counter(
+        "warpgauge.metric.points.dropped",
+        "{point}",
+        "Metric points given up. Counters and histograms are cumulative, so the next point makes up for them.",
+        &["reason"],
+    ),
+    counter("warpgauge.metric.exports", "{request}", "Metric requests by outcome.", &["outcome"]),
+    counter("warpgauge.series.refused", "{update}", "Updates of series beyond the limit.", &["metric"]),
+    gauge("warpgauge.series", "{series}", "Series held, without the agent's own.", &["metric"]),
+    counter(
+        "warpgauge.restart.gaps",
+        "{gap}",
+        "Times the previous run ended without notice; what was only in its memory is lost.",
+        &[],
+    ),
+    counter("warpgauge.process.cpu.time", "s", "Processor time of the agent.", &["cpu.mode"]),
+    gauge("warpgauge.process.memory.usage", "By", "Resident memory of the agent.", &[]),
+];
+
+/// Attributes that are whole numbers; all others are texts.
+pub const INTEGER_ATTRIBUTES: &[&str] = &["gpu.xid.code"];
+
+const fn counter(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    attributes: &'static [&'static str],
+) -> Metric {
+    Metric { name, kind: Kind::Counter, unit, help, attributes }
+}
+
+const fn gauge(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    attributes: &'static [&'static str],
+) -> Metric {
+    Metric { name, kind: Kind::Gauge, unit, help, attributes }
+}
+
+/// The metric of a name, with its place in the catalogue.
+pub fn find(name: &str) -> Option<(usize, &'static Metric)> {
+    static BY_NAME: LazyLock<HashMap<&str, usize>> =
+        LazyLock::new(|| CATALOG.iter().enumerate().map(|(i, metric)| (metric.name, i)).collect());
+    let index = *BY_NAME.get(name)?;
+    CATALOG.get(index).map(|metric| (index, metric))
+}
+
+/// The text of `docs/metrics.md`.
+pub fn to_markdown() -> String {
+    let mut text = String::from(
+        "# Metrics\n\nMade from the catalogue by `cargo xtask docs`; do not edit.\n\n\
+         Counters and histograms are cumulative. Names that begin with `warpgauge.` are about the agent itself.\n\
+         `hw.id` is `GPU-…` or `MIG-…`; where it is not known, `gpu.pci.address` names the device.\n\
+         Of `container.id` and `process.linux.cgroup` a series has at most one.\n\n\
+         | name | kind | unit | attributes | meaning |\n|---|---|---|---|---|\n",
+    );
+    for metric in CATALOG {
+        let attributes: Vec<String> = metric.attributes.iter().map(|a| format!("`{a}`")).collect();
+        let (name, kind, unit, help) = (metric.name, metric.kind.name(), metric.unit, metric.help);
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `{name}` | {kind} | `{unit}` | {} | {help} |", attributes.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_declared_once_and_can_be_found() {
+        for (index, metric) in CATALOG.iter().enumerate() {
+            assert_eq!(find(metric.name), Some((index, metric)), "{} is declared twice", metric.name);
+            assert!(metric.help.ends_with('.') && !metric.help.contains('|'), "{}", metric.name);
+        }
+        assert_eq!(find("warpgauge.nothing"), None);
+    }
+
+    #[test]
+    fn docs_metrics_md_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(written, to_markdown(), "docs/metrics.md is old: run `cargo xtask docs`");
+    }
+}

@@ -1,0 +1,266 @@
+//! The connection to the collector.
+//!
+//! In: the OTLP configuration. Out: channels that connect when they are first used and again whenever they broke, with
+//! a new look-up of the name, and [`answer`], which bounds one call.
+//! What can go wrong: the configuration (found at start); the collector may be away, hang or refuse ([`Failure`]).
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Request, Response, Status};
+
+use super::retry::{self, Verdict};
+use crate::config::OtlpConfig;
+
+/// An OTLP configuration that cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum OtlpError {
+    /// Not a URL that can be connected to.
+    #[error(
+        "OTLP endpoint {endpoint:?}: {what}; set OTEL_EXPORTER_OTLP_ENDPOINT to http://HOST:PORT or https://HOST:PORT"
+    )]
+    Endpoint {
+        /// As configured.
+        endpoint: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Not a header.
+    #[error(
+        "OTLP header {name:?} has a name or value that HTTP does not allow; correct OTEL_EXPORTER_OTLP_HEADERS"
+    )]
+    Header {
+        /// Its name; the value may be a secret.
+        name: String,
+    },
+    /// A certificate or key that cannot be read.
+    #[error(
+        "{path}: {error}; correct OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE or _CLIENT_KEY, or the file's rights"
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        error: std::io::Error,
+    },
+    /// Certificates that TLS does not take.
+    #[error(
+        "TLS to {endpoint}: {what}; check the PEM files, or name trusted roots in OTEL_EXPORTER_OTLP_CERTIFICATE"
+    )]
+    Tls {
+        /// As configured.
+        endpoint: String,
+        /// TLS's own words.
+        what: String,
+    },
+}
+
+/// Makes channels to one collector.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    config: OtlpConfig,
+    headers: MetadataMap,
+}
+
+impl Connector {
+    /// Checks endpoint and headers.
+    ///
+    /// # Errors
+    /// [`OtlpError::Endpoint`], [`OtlpError::Header`].
+    pub fn new(config: OtlpConfig) -> Result<Self, OtlpError> {
+        let mut headers = MetadataMap::new();
+        for (name, value) in &config.headers {
+            let wrong = || OtlpError::Header { name: name.clone() };
+            let key: AsciiMetadataKey = name.to_ascii_lowercase().parse().map_err(|_| wrong())?;
+            let value: AsciiMetadataValue = value.parse().map_err(|_| wrong())?;
+            headers.append(key, value);
+        }
+        let connector = Self { config, headers };
+        connector.endpoint()?;
+        Ok(connector)
+    }
+
+    /// A channel that connects when it is first used. Certificates are read now, so that renewed ones are taken.
+    /// Must be called on the runtime.
+    ///
+    /// # Errors
+    /// [`OtlpError::File`], [`OtlpError::Tls`].
+    pub fn channel(&self) -> Result<Channel, OtlpError> {
+        let mut endpoint = self.endpoint()?;
+        if self.is_tls() {
+            let wrong = |error: tonic::transport::Error| OtlpError::Tls {
+                endpoint: self.config.endpoint.clone(),
+                what: sources(&error),
+            };
+            endpoint = endpoint.tls_config(self.tls()?).map_err(wrong)?;
+        }
+        Ok(endpoint.connect_lazy())
+    }
+
+    /// A request with the configured headers and deadline.
+    pub fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        *request.metadata_mut() = self.headers.clone();
+        request.set_timeout(self.config.timeout);
+        request
+    }
+
+    /// The configured headers.
+    pub fn headers(&self) -> &MetadataMap {
+        &self.headers
+    }
+
+    /// What it was made from.
+    pub fn config(&self) -> &OtlpConfig {
+        &self.config
+    }
+
+    fn is_tls(&self) -> bool {
+        self.config.endpoint.to_ascii_lowercase().starts_with("https://")
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, OtlpError> {
+        let wrong = |what: String| OtlpError::Endpoint { endpoint: self.config.endpoint.clone(), what };
+        let endpoint =
+            Endpoint::from_shared(self.config.endpoint.clone()).map_err(|error| wrong(sources(&error)))?;
+        let written = self.config.endpoint.to_ascii_lowercase();
+        let is_http = written.starts_with("http://") || written.starts_with("https://");
+        if !is_http || endpoint.uri().host().is_none_or(str::is_empty) {
+            return Err(wrong("it is not a URL of http or https with a host".into()));
+        }
+        let authority = endpoint.uri().authority().map_or("", |authority| authority.as_str());
+        let after_host = authority.rsplit_once(']').map_or(authority, |(_, after)| after);
+        if after_host.contains(':') && endpoint.uri().port_u16().is_none() {
+            return Err(wrong("its port is not a number up to 65535".into()));
+        }
+        // The keep-alive finds a collector whose machine is gone: TCP alone would take a quarter of an hour.
+        let endpoint = endpoint
+            .connect_timeout(self.config.timeout)
+            .tcp_keepalive(Some(Duration::from_secs(30)))
+            .http2_keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(10));
+        endpoint.user_agent(concat!("warpgauge/", env!("CARGO_PKG_VERSION"))).map_err(|e| wrong(sources(&e)))
+    }
+
+    fn tls(&self) -> Result<ClientTlsConfig, OtlpError> {
+        let mut tls = ClientTlsConfig::new();
+        tls = match &self.config.ca_file {
+            Some(path) => tls.ca_certificate(Certificate::from_pem(read(path)?)),
+            None => tls.with_native_roots(),
+        };
+        if let Some((certificate, key)) = &self.config.client_identity {
+            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        }
+        Ok(tls)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, OtlpError> {
+    std::fs::read(path).map_err(|error| OtlpError::File { path: path.into(), error })
+}
+
+/// A call without a good answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Whether to send it again.
+    pub verdict: Verdict,
+    /// What happened, for people.
+    pub what: String,
+    /// No answer came in time: the connection is not to be trusted any more.
+    pub hung: bool,
+}
+
+/// Waits for the answer of a call, at most `timeout`.
+///
+/// # Errors
+/// [`Failure`], judged by the rules of the specification.
+pub async fn answer<T>(
+    timeout: Duration,
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, Failure> {
+    match tokio::time::timeout(timeout, call).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => {
+            let what = format!("{:?}: {}", status.code(), sources(&status));
+            Err(Failure { verdict: retry::judge(&status), what, hung: false })
+        }
+        Err(_) => {
+            let what = format!("no answer within {timeout:?}");
+            Err(Failure { verdict: Verdict::Retry(None), what, hung: true })
+        }
+    }
+}
+
+/// An error with all that lies under it: "transport error" alone says nothing.
+fn sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(error) = below {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        below = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(endpoint: &str) -> OtlpConfig {
+        OtlpConfig {
+            endpoint: endpoint.into(),
+            headers: Vec::new(),
+            timeout: Duration::from_secs(1),
+            gzip: false,
+            ca_file: None,
+            client_identity: None,
+            queue_records: 1,
+        }
+    }
+
+    #[test]
+    fn endpoints_are_checked_at_start() {
+        for good in ["http://localhost:4317", "https://c.example:4317/", "http://[::1]:4317"] {
+            assert!(Connector::new(config(good)).is_ok(), "{good}");
+        }
+        for bad in ["", "localhost:4317", "localhost", "ftp://h:1", "http://", "http://h:99999", "unix:///x"]
+        {
+            let error = Connector::new(config(bad)).err().map(|error| error.to_string());
+            assert!(error.is_some_and(|e| e.contains("OTEL_EXPORTER_OTLP_ENDPOINT")), "{bad}");
+        }
+    }
+
+    #[test]
+    fn headers_are_sent_and_a_bad_one_is_named_without_its_value() {
+        let mut good = config("http://h:1");
+        good.headers = vec![("X-Scope-OrgID".into(), "gpu".into())];
+        let request = Connector::new(good).unwrap().request(());
+        assert_eq!(request.metadata().get("x-scope-orgid").unwrap(), "gpu");
+        assert_eq!(request.metadata().get("grpc-timeout").unwrap(), "1000000u");
+        let mut bad = config("http://h:1");
+        bad.headers = vec![("auth".into(), "se\ncret".into())];
+        let error = Connector::new(bad).unwrap_err().to_string();
+        assert!(error.contains("\"auth\"") && !error.contains("cret"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn certificates_that_cannot_be_read_or_used_are_named() {
+        let mut config = config("https://h:1");
+        config.ca_file = Some("/nonexistent/ca.pem".into());
+        let error = Connector::new(config.clone()).unwrap().channel().unwrap_err().to_string();
+        assert!(error.starts_with("/nonexistent/ca.pem: ") && error.contains("_CERTIFICATE"), "{error}");
+        let dir = crate::export::samples::scratch("tls");
+        let junk = dir.path().join("junk.pem");
+        std::fs::write(&junk, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+        config.client_identity = Some((junk.clone(), junk.clone()));
+        config.ca_file = Some(junk);
+        assert!(matches!(Connector::new(config).unwrap().channel(), Err(OtlpError::Tls { .. })));
+    }
+}

@@ -1,0 +1,332 @@
+//! Log records on their way to the collector: at once, in order, one request at a time.
+//!
+//! In: records. Out: export requests; settled kernel-log numbers; counts that account for every record.
+//! What can go wrong: the collector is away (records wait, bounded, the oldest make room), refuses (dropped, counted)
+//! or loses its answer (sent again with the same `log.record.uid`). What is left at the end is spooled for the next
+//! run, but for records of the kernel log, which are read again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
+use prost::Message;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::codec::CompressionEncoding;
+use tonic::transport::Channel;
+
+use super::channel::{Failure, OtlpError, answer};
+use super::queue::{Bounds, Item, Queue};
+use super::retry::{Backoff, Verdict};
+use super::{HURRY, Setup, encode};
+use crate::export::record::Record;
+use crate::model::Delivery;
+use crate::telemetry::{Counter, Gauge, Telemetry};
+
+/// One request. Receivers take 4 MiB by default.
+const BATCH: Bounds = Bounds { records: 512, bytes: 2 << 20 };
+/// Encoded records that may wait.
+const QUEUE_BYTES: usize = 8 << 20;
+
+/// The way to the collector for log records.
+#[derive(Debug)]
+pub struct LogSender {
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// What became of the records that were left at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Kept in the state directory for the next run.
+    pub spooled: u64,
+    /// Of the kernel log, which the next run reads again.
+    pub reread: u64,
+    /// Lost, for want of a state directory.
+    pub dropped: u64,
+}
+
+impl LogSender {
+    /// Starts sending, first what the previous run left.
+    ///
+    /// # Errors
+    /// [`OtlpError`], for a configuration that cannot work.
+    pub fn start(setup: Setup) -> Result<Self, OtlpError> {
+        let client = client(&setup)?;
+        let bounds = Bounds { records: setup.connector.config().queue_records.max(1), bytes: QUEUE_BYTES };
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue::new(bounds)),
+            wake: Notify::new(),
+            numbers: Numbers::new(&setup.telemetry),
+            delivery: Arc::clone(&setup.delivery),
+            spooled: Mutex::new(0),
+        });
+        if let Some(spool) = &setup.spool {
+            match spool.load() {
+                Ok(records) => shared.reload(records),
+                Err(error) => {
+                    setup.telemetry.counter("warpgauge.state.errors", &[]).add(1);
+                    tracing::warn!("records of the previous run: {error}");
+                }
+            }
+        }
+        let stop = CancellationToken::new();
+        let backoff = Backoff::new(setup.policy);
+        let worker =
+            Worker { shared: Arc::clone(&shared), client, setup, stop: stop.clone(), backoff, away: false };
+        Ok(Self { shared, stop, task: tokio::spawn(worker.run()) })
+    }
+
+    /// Takes a record; never waits.
+    pub fn emit(&self, record: &Record) {
+        let bytes = encode::record(record).encode_to_vec();
+        self.shared.numbers.emitted.add(1);
+        self.shared.push(Item { bytes, seq: record.seq, reloaded: false });
+        self.shared.wake.notify_one();
+    }
+
+    /// Sends what waits until the deadline, then takes care of the rest.
+    pub async fn finish(self, setup: &Setup, deadline: Instant) -> Left {
+        self.stop.cancel();
+        let mut task = self.task;
+        if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
+            task.abort();
+            // Ended by the abort; there is nothing in the result.
+            let _ = task.await;
+        }
+        self.shared.keep_rest(setup)
+    }
+}
+
+fn client(setup: &Setup) -> Result<LogsServiceClient<Channel>, OtlpError> {
+    let client = LogsServiceClient::new(setup.connector.channel()?);
+    let gzip = setup.connector.config().gzip;
+    Ok(if gzip { client.send_compressed(CompressionEncoding::Gzip) } else { client })
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Notify,
+    numbers: Numbers,
+    delivery: Arc<Delivery>,
+    /// Records of the spool that are still owed; the file goes when there are none.
+    spooled: Mutex<usize>,
+}
+
+#[derive(Debug)]
+struct Numbers {
+    emitted: Counter,
+    reloaded: Counter,
+    acknowledged: Counter,
+    spooled: Counter,
+    reread: Counter,
+    queued: Gauge,
+    retries: Counter,
+    queue_full: Counter,
+    rejected: Counter,
+    refused: Counter,
+    shutdown: Counter,
+}
+
+impl Numbers {
+    fn new(telemetry: &Telemetry) -> Self {
+        let state = |state| telemetry.counter("warpgauge.log.records", &[("state", state)]);
+        let dropped = |reason| telemetry.counter("warpgauge.log.records.dropped", &[("reason", reason)]);
+        Self {
+            emitted: state("emitted"),
+            reloaded: state("reloaded"),
+            acknowledged: state("acknowledged"),
+            spooled: state("spooled"),
+            reread: state("reread"),
+            queued: telemetry.gauge("warpgauge.log.records.queued", &[]),
+            retries: telemetry.counter("warpgauge.log.retries", &[]),
+            queue_full: dropped("queue_full"),
+            rejected: dropped("rejected"),
+            refused: dropped("refused"),
+            shutdown: dropped("shutdown"),
+        }
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, item: Item) {
+        let mut queue = self.queue();
+        let dropped = queue.push(item);
+        self.numbers.queued.set(queue.len() as u64);
+        drop(queue);
+        self.numbers.queue_full.add(dropped.len() as u64);
+        self.over(&dropped);
+    }
+
+    fn reload(&self, records: Vec<Vec<u8>>) {
+        *self.spooled.lock().unwrap_or_else(PoisonError::into_inner) = records.len();
+        self.numbers.reloaded.add(records.len() as u64);
+        for bytes in records {
+            self.push(Item { bytes, seq: None, reloaded: true });
+        }
+    }
+
+    /// The next request, whose records are on the wire from now on.
+    fn next(&self) -> Option<Vec<LogRecord>> {
+        let mut queue = self.queue();
+        let batch = queue.take(BATCH);
+        // What this program encoded decodes again.
+        let records = batch.into_iter().filter_map(|bytes| LogRecord::decode(bytes).ok());
+        Some(records.collect()).filter(|records: &Vec<_>| !records.is_empty())
+    }
+
+    /// The records on the wire have their answer; returns how many, and whether the spool is used up.
+    fn settle(&self) -> (u64, bool) {
+        let mut queue = self.queue();
+        let settled = queue.settle();
+        self.numbers.queued.set(queue.len() as u64);
+        drop(queue);
+        (settled.len() as u64, self.over(&settled))
+    }
+
+    /// Nothing is owed of these any more; returns whether that was the last of the spool.
+    fn over(&self, items: &[Item]) -> bool {
+        for seq in items.iter().filter_map(|item| item.seq) {
+            self.delivery.settle(seq);
+        }
+        let reloaded = items.iter().filter(|item| item.reloaded).count();
+        let mut spooled = self.spooled.lock().unwrap_or_else(PoisonError::into_inner);
+        *spooled = spooled.saturating_sub(reloaded);
+        reloaded > 0 && *spooled == 0
+    }
+
+    fn keep_rest(&self, setup: &Setup) -> Left {
+        let rest = self.queue().drain();
+        self.numbers.queued.set(0);
+        let owed: Vec<&Item> = rest.iter().filter(|item| item.seq.is_none()).collect();
+        let mut left = Left { reread: (rest.len() - owed.len()) as u64, ..Left::default() };
+        let stored = match &setup.spool {
+            _ if owed.is_empty() => true,
+            None => false,
+            Some(spool) => {
+                let stored = spool.store(owed.iter().map(|item| item.bytes.as_slice()));
+                if let Err(error) = &stored {
+                    setup.telemetry.counter("warpgauge.state.errors", &[]).add(1);
+                    tracing::warn!("{} undelivered records are lost: {error}", owed.len());
+                }
+                stored.is_ok()
+            }
+        };
+        let kept = if stored { &mut left.spooled } else { &mut left.dropped };
+        *kept = owed.len() as u64;
+        self.numbers.reread.add(left.reread);
+        self.numbers.spooled.add(left.spooled);
+        self.numbers.shutdown.add(left.dropped);
+        left
+    }
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    client: LogsServiceClient<Channel>,
+    setup: Setup,
+    stop: CancellationToken,
+    backoff: Backoff,
+    away: bool,
+}
+
+impl Worker {
+    async fn run(mut self) {
+        loop {
+            let Some(records) = self.shared.next() else {
+                if self.stop.is_cancelled() {
+                    return;
+                }
+                tokio::select! {
+                    () = self.shared.wake.notified() => {}
+                    () = self.stop.cancelled() => {}
+                }
+                continue;
+            };
+            match self.send(records).await {
+                Ok(rejected) => self.accepted(rejected),
+                Err(failure) => self.failed(failure).await,
+            }
+        }
+    }
+
+    /// Returns how many records the receiver would not take.
+    async fn send(&mut self, log_records: Vec<LogRecord>) -> Result<u64, Failure> {
+        let scope = Some(super::scope());
+        let scope_logs = vec![ScopeLogs { scope, log_records, schema_url: super::SCHEMA_URL.into() }];
+        let resource = Some(self.setup.resource.clone());
+        let resource_logs = vec![ResourceLogs { resource, scope_logs, schema_url: super::SCHEMA_URL.into() }];
+        let request = self.setup.connector.request(ExportLogsServiceRequest { resource_logs });
+        let response = answer(self.setup.connector.config().timeout, self.client.export(request)).await?;
+        let Some(partial) = response.partial_success else { return Ok(0) };
+        if !partial.error_message.is_empty() {
+            tracing::warn!(
+                "the collector took {} log records less: {}",
+                partial.rejected_log_records,
+                partial.error_message
+            );
+        }
+        Ok(u64::try_from(partial.rejected_log_records).unwrap_or(0))
+    }
+
+    fn accepted(&mut self, rejected: u64) {
+        let (settled, spool_used_up) = self.shared.settle();
+        let rejected = rejected.min(settled);
+        self.shared.numbers.rejected.add(rejected);
+        self.shared.numbers.acknowledged.add(settled - rejected);
+        self.used_up(spool_used_up);
+        self.backoff.reset();
+        if std::mem::take(&mut self.away) {
+            tracing::info!("the collector takes log records again");
+        }
+    }
+
+    async fn failed(&mut self, failure: Failure) {
+        let Verdict::Retry(told) = failure.verdict else {
+            let (settled, spool_used_up) = self.shared.settle();
+            self.shared.numbers.refused.add(settled);
+            self.used_up(spool_used_up);
+            tracing::warn!("the collector refused {settled} log records: {}", failure.what);
+            return;
+        };
+        self.shared.queue().give_back();
+        self.shared.numbers.retries.add(1);
+        if !std::mem::replace(&mut self.away, true) {
+            tracing::warn!("log records wait for the collector: {}", failure.what);
+        }
+        if failure.hung
+            && let Ok(client) = client(&self.setup)
+        {
+            self.client = client;
+        }
+        if self.stop.is_cancelled() {
+            self.backoff.hurry(HURRY);
+            tokio::time::sleep(self.backoff.wait(None)).await;
+            return;
+        }
+        let wait: Duration = self.backoff.wait(told);
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    fn used_up(&self, used_up: bool) {
+        if let (true, Some(spool)) = (used_up, &self.setup.spool)
+            && let Err(error) = spool.remove()
+        {
+            self.setup.telemetry.counter("warpgauge.state.errors", &[]).add(1);
+            tracing::warn!("delivered records will be sent again after a restart: {error}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Points about the agent itself: its telemetry, its processor time and its memory.
+//!
+//! In: the telemetry's numbers and /proc/self. Out: points in the catalogue's order.
+//! What can go wrong: a name that the catalogue lacks is left out; /proc cannot be read, then those two are absent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::catalog::{self, Kind};
+use super::point::{Point, Value};
+use crate::host::HostRoot;
+use crate::model::WallNs;
+use crate::telemetry::{Attributes, Telemetry};
+
+/// What the agent itself uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Time in user mode, all threads. Resolution: 10 ms.
+    pub user: Duration,
+    /// Time in the kernel, all threads. Resolution: 10 ms.
+    pub system: Duration,
+    /// Resident memory. Unit: bytes.
+    pub resident: u64,
+}
+
+/// One clock tick of /proc: USER_HZ is 100 on all supported architectures.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Reads what this process uses; `None` where /proc does not tell.
+pub fn usage(host: &HostRoot) -> Option<Usage> {
+    let read = |file| std::fs::read_to_string(host.proc("self").join(file)).ok();
+    parse_usage(&read("stat")?, &read("status")?)
+}
+
+fn parse_usage(stat: &str, status: &str) -> Option<Usage> {
+    // The name before the last ')' may hold anything; field 3 follows it.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u32>().ok().map(|n| TICK.saturating_mul(n));
+    let (user, system) = (ticks()?, ticks()?);
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = resident.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Usage { user, system, resident: kib.saturating_mul(1_024) })
+}
+
+/// All points about the agent as of `now`; counters began at `start`.
+pub fn points(telemetry: &Telemetry, usage: Option<Usage>, start: WallNs, now: WallNs) -> Vec<Point> {
+    let counted =
+        telemetry.read().into_iter().map(|(name, attributes, n)| (name, attributes, Value::Count(n)));
+    let nanos = |d: Duration| Value::Nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+    let mode = |mode: &str| vec![("cpu.mode", mode.to_owned())];
+    let used = usage.into_iter().flat_map(|usage| {
+        [
+            ("warpgauge.process.cpu.time", mode("user"), nanos(usage.user)),
+            ("warpgauge.process.cpu.time", mode("system"), nanos(usage.system)),
+            ("warpgauge.process.memory.usage", Attributes::new(), Value::Count(usage.resident)),
+        ]
+    });
+    let mut points: Vec<_> = counted
+        .chain(used)
+        .filter_map(|(name, attributes, value)| {
+            let (order, metric) = catalog::find(name)?;
+            let start = (metric.kind == Kind::Counter).then_some(start);
+            Some((order, Point { metric, attributes: Arc::new(attributes), start, at: now, value }))
+        })
+        .collect();
+    points.sort_by_key(|(order, _)| *order);
+    points.into_iter().map(|(_, point)| point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_is_read_past_a_hostile_process_name() {
+        let stat = "12 (a) b) 9) S 1 2 3 4 5 6 7 8 9 10 150 25 0 0 20";
+        let status = "Name:\ta\nVmRSS:\t   20480 kB\nThreads:\t3\n";
+        let want = Usage {
+            user: Duration::from_millis(1_500),
+            system: Duration::from_millis(250),
+            resident: 20_480 * 1_024,
+        };
+        assert_eq!(parse_usage(stat, status), Some(want));
+        assert_eq!(parse_usage("12 (a", status), None);
+        assert_eq!(parse_usage(stat, "Name:\ta\n"), None);
+        assert!(usage(&HostRoot::default()).is_some_and(|u| u.resident > 0), "this process has memory");
+    }
+
+    #[test]
+    fn only_names_of_the_catalogue_leave_and_in_its_order() {
+        let telemetry = Telemetry::default();
+        telemetry.counter("warpgauge.state.errors", &[]).add(3);
+        telemetry.counter("warpgauge.kmsg.records", &[]).add(9);
+        telemetry.counter("warpgauge.not.in.the.catalogue", &[]).add(1);
+        telemetry.gauge("warpgauge.source.up", &[("source", "kmsg")]).set(1);
+        let points = points(&telemetry, None, WallNs(5), WallNs(9));
+        let seen: Vec<_> = points.iter().map(|p| (p.metric.name, p.start, p.value.clone())).collect();
+        let want = vec![
+            ("warpgauge.source.up", None, Value::Count(1)),
+            ("warpgauge.kmsg.records", Some(WallNs(5)), Value::Count(9)),
+            ("warpgauge.state.errors", Some(WallNs(5)), Value::Count(3)),
+        ];
+        assert_eq!(seen, want);
+    }
+}

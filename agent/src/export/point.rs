@@ -1,0 +1,92 @@
+//! Points of metrics as no protocol writes them yet: what every exporter of metrics starts from.
+//!
+//! In: made by [`super::snapshot`]. Out: [`Batch`], one point per series in the catalogue's order.
+//! Times are wall times, fixed when a series begins and when it is collected: a start time that was converted again for
+//! each export would move by the jitter of the two clocks, which receivers take for a reset.
+
+use std::sync::Arc;
+
+use super::catalog::Metric;
+use crate::model::WallNs;
+use crate::model::units::{LatencyDelta, SLOTS};
+use crate::telemetry::Attributes;
+
+/// One point of one series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// The metric, from the catalogue.
+    pub metric: &'static Metric,
+    /// The series within the metric.
+    pub attributes: Arc<Attributes>,
+    /// Since when a cumulative value has been counted; gauges have none.
+    pub start: Option<WallNs>,
+    /// The time the value is of.
+    pub at: WallNs,
+    /// The value.
+    pub value: Value,
+}
+
+/// A point's value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A whole number.
+    Count(u64),
+    /// Seconds, counted in nanoseconds so that adding is exact.
+    Nanos(u64),
+    /// Latencies.
+    Latency(Box<Latency>),
+}
+
+/// A latency histogram, cumulative.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Latency {
+    /// Calls per slot; slot *i* holds (2^(i−30), 2^(i−29)] seconds, the first all below and the last all above.
+    pub slots: [u64; SLOTS],
+    /// Sum of the durations. Unit: ns.
+    pub sum_ns: u64,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self { slots: [0; SLOTS], sum_ns: 0 }
+    }
+}
+
+impl Latency {
+    /// Adds what happened since the previous reading.
+    pub fn add(&mut self, delta: &LatencyDelta) {
+        for (total, new) in self.slots.iter_mut().zip(delta.slots) {
+            *total = total.saturating_add(u64::from(new));
+        }
+        self.sum_ns = self.sum_ns.saturating_add(delta.sum_ns);
+    }
+
+    /// Calls in all slots together.
+    pub fn count(&self) -> u64 {
+        self.slots.iter().fold(0, |sum, &n| sum.saturating_add(n))
+    }
+}
+
+/// What leaves at one metric interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// Grows by one per batch.
+    pub generation: u64,
+    /// Explicit zeros that must arrive before any other point of their series does, each with the generation of the
+    /// first batch it was in.
+    pub zeros: Vec<(u64, Point)>,
+    /// All series.
+    pub points: Vec<Point>,
+}
+
+impl Batch {
+    /// Points in all.
+    pub fn len(&self) -> u64 {
+        (self.zeros.len() + self.points.len()) as u64
+    }
+
+    /// Nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

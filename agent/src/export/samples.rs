@@ -1,0 +1,115 @@
+//! Findings for the tests of the exporters.
+//!
+//! In: nothing. Out: one stall and one XID with everything filled in, to be changed where a test needs it.
+//! Nothing can go wrong.
+
+use std::time::Duration;
+
+use crate::model::driver_log::XidLine;
+use crate::model::finding::StalledCall;
+use crate::model::{
+    Attributed, CallKind, Caller, Cause, CgroupId, Confidence, DeviceNode, DriverLine, Finding, FindingKind,
+    Known, LineKind, LogOrigin, MonoNs, PciAddress, Pid, Process, Severity, Stall, StallState, StartTicks,
+    Tid, Victim, WallAnchor, WallNs, Workload, Xid,
+};
+
+/// 100 s after boot it was 2023-11-14T22:13:20Z.
+pub(crate) const NOW: WallAnchor =
+    WallAnchor { mono: MonoNs(100_000_000_000), wall: WallNs(1_700_000_000_000_000_000) };
+
+/// A process in a container of a pod.
+pub(crate) fn trainer() -> Process {
+    Process {
+        start: Some(StartTicks(5)),
+        comm: Some("python3".into()),
+        cgroup_id: Some(CgroupId(9)),
+        cgroup: Some("/kubepods.slice/pod.slice/c.scope".into()),
+        workload: Workload {
+            container_id: Some("ab12".into()),
+            pod_uid: Some("6f1c".into()),
+            ..Workload::default()
+        },
+    }
+}
+
+/// A finding about process 77, which is [`trainer`].
+pub(crate) fn about_77(finding: Finding) -> Attributed<Finding> {
+    Attributed { item: finding, processes: vec![(Pid(77), Known::Is(trainer()))] }
+}
+
+/// A stall of 2.5 s that began 97 s after boot.
+pub(crate) fn stall(state: StallState) -> Attributed<Finding> {
+    let caller = Caller { comm: "worker-0".into(), start: StartTicks(5), cgroup: CgroupId(9) };
+    let stall = Stall {
+        state,
+        begin: MonoNs(97_000_000_000),
+        duration: Duration::from_millis(2_500),
+        cause: Cause::DriverCall,
+        confidence: Confidence::High,
+        hw_id: None,
+        call: Some(StalledCall {
+            kind: CallKind::Ioctl,
+            op: 0xc020_462a,
+            driver: Some("nvidia".into()),
+            device: Some(DeviceNode { major: 195, minor: 255 }),
+            node: Some("nvidiactl".into()),
+            ret: None,
+        }),
+        victims: vec![Victim { pid: Pid(77), tid: Tid(78), caller: Some(caller) }],
+        evidence: vec!["in the call for 2.5 s".into(), "state D".into()],
+    };
+    let (id, at) = ("stall-1".to_owned(), MonoNs(99_500_000_000));
+    about_77(Finding { id, at, severity: Severity::Warn, kind: FindingKind::Stall(stall) })
+}
+
+/// XID 79 of the process, record `seq` of the kernel log, 99 s after boot.
+pub(crate) fn xid(seq: Option<u64>) -> Attributed<Finding> {
+    let raw = "NVRM: Xid (PCI:0000:3b:00): 79, pid=77, name=python3, GPU has fallen off the bus.".to_owned();
+    let pci = PciAddress::parse("0000:3b:00");
+    let line = XidLine {
+        code: 79,
+        pci,
+        gpu_instance: Some(1),
+        pid: Some(Pid(77)),
+        name: Some("python3".into()),
+        ..XidLine::default()
+    };
+    let origin = LogOrigin { seq, level: Some(4), backlog: false };
+    let xid = Xid {
+        code: 79,
+        pci,
+        hw_id: Some("GPU-1".into()),
+        name: "fallen off the bus".into(),
+        class: "bus".into(),
+        severity: "fatal".into(),
+        action: "reset".into(),
+        pid: Some(Pid(77)),
+        line: Box::new(DriverLine { kind: LineKind::Xid(line), raw, origin }),
+    };
+    let (id, at) = ("xid-9".to_owned(), MonoNs(99_000_000_000));
+    about_77(Finding { id, at, severity: Severity::Fatal, kind: FindingKind::Xid(xid) })
+}
+
+/// A directory that is removed when the test ends.
+pub(crate) struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A new directory of its own.
+pub(crate) fn scratch(name: &str) -> Scratch {
+    static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("warpgauge-{name}-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    Scratch(path)
+}

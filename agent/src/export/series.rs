@@ -1,0 +1,258 @@
+//! The table of series: cumulative values by key, bounded in number.
+//!
+//! In: updates by key. Out: points. A series may ask for an explicit zero before its first value; the zero keeps its
+//! time until it is settled, so that it survives a collector that is away.
+//! What can go wrong: too many series; updates beyond the limit are refused and counted per metric.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::catalog::{self, Metric};
+use super::operation::Operation;
+use super::point::{Point, Value};
+use super::whose::Whose;
+use crate::model::{CallKind, Cause, DeviceNode, WallNs};
+use crate::telemetry::{Attributes, Telemetry};
+
+/// What tells one series of a metric from another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// Calls of one workload to one operation of one device node.
+    Call(Arc<Whose>, Option<DeviceNode>, CallKind, Option<Operation>),
+    /// Stalls of one workload by cause.
+    Stall(Arc<Whose>, Cause),
+    /// Errors of one device (`hw.id`, else PCI address) by class and, where counted, code.
+    Xid(Arc<str>, Box<str>, Option<u32>),
+}
+
+impl Key {
+    /// The workload whose end ends the series.
+    pub fn whose(&self) -> Option<&Arc<Whose>> {
+        match self {
+            Self::Call(whose, ..) | Self::Stall(whose, _) => Some(whose),
+            Self::Xid(..) => None,
+        }
+    }
+}
+
+/// How many series may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Of one metric.
+    pub per_metric: usize,
+    /// Of all metrics together.
+    pub total: usize,
+}
+
+impl Default for Limits {
+    /// About 2 MiB of histograms at most.
+    fn default() -> Self {
+        Self { per_metric: 2_000, total: 6_000 }
+    }
+}
+
+/// All series but the agent's own.
+#[derive(Debug)]
+pub struct Table {
+    series: HashMap<(&'static str, Key), Series>,
+    held: HashMap<&'static str, usize>,
+    limits: Limits,
+    telemetry: Telemetry,
+    made: u64,
+    /// Times of the two latest collections.
+    collected: WallNs,
+    collected_before: WallNs,
+}
+
+#[derive(Debug)]
+struct Series {
+    metric: &'static Metric,
+    order: (usize, u64),
+    attributes: Arc<Attributes>,
+    start: WallNs,
+    value: Value,
+    zero: Zero,
+}
+
+/// The explicit zero that goes before the first value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Zero {
+    /// Not needed, or settled.
+    Done,
+    /// Wanted; its time is set by the first collection.
+    Wanted,
+    /// On its way since the batch of this generation.
+    Pending(u64),
+}
+
+/// Metrics whose new series begin with an explicit zero, since what they count is rare: `increase()` would miss the
+/// first one, which is often the only one.
+const ZERO_FIRST: &[&str] = &[
+    catalog::XID_ERRORS.name,
+    catalog::XID_BY_CODE.name,
+    catalog::STALL_COUNT.name,
+    catalog::STALL_TIME.name,
+];
+
+impl Table {
+    /// An empty table that counts from `start`.
+    pub fn new(start: WallNs, limits: Limits, telemetry: Telemetry) -> Self {
+        let (series, held) = (HashMap::new(), HashMap::new());
+        Self { series, held, limits, telemetry, made: 0, collected: start, collected_before: WallNs(0) }
+    }
+
+    /// Adds calls to a latency histogram.
+    pub fn record(
+        &mut self,
+        metric: &'static Metric,
+        key: Key,
+        delta: &crate::model::LatencyDelta,
+        attributes: impl FnOnce() -> Attributes,
+    ) {
+        let empty = || Value::Latency(Box::default());
+        if let Some(Value::Latency(latency)) = self.value(metric, key, empty, attributes) {
+            latency.add(delta);
+        }
+    }
+
+    /// Adds to a counter; adding 0 makes the series exist.
+    pub fn add(
+        &mut self,
+        metric: &'static Metric,
+        key: Key,
+        n: u64,
+        attributes: impl FnOnce() -> Attributes,
+    ) {
+        if let Some(Value::Count(total)) = self.value(metric, key, || Value::Count(0), attributes) {
+            *total = total.saturating_add(n);
+        }
+    }
+
+    /// Adds to a counter of seconds.
+    pub fn add_time(
+        &mut self,
+        metric: &'static Metric,
+        key: Key,
+        time: Duration,
+        attributes: impl FnOnce() -> Attributes,
+    ) {
+        if let Some(Value::Nanos(total)) = self.value(metric, key, || Value::Nanos(0), attributes) {
+            *total = total.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Moves a gauge up or down; it stops at 0.
+    pub fn shift(
+        &mut self,
+        metric: &'static Metric,
+        key: Key,
+        by: i64,
+        attributes: impl FnOnce() -> Attributes,
+    ) {
+        if let Some(Value::Count(now)) = self.value(metric, key, || Value::Count(0), attributes) {
+            *now = now.saturating_add_signed(by);
+        }
+    }
+
+    /// Ends every series whose workload is not to be kept; should it come back, it begins anew with a later start.
+    pub fn retain(&mut self, keep: impl Fn(&Arc<Whose>) -> bool) {
+        let held = &mut self.held;
+        self.series.retain(|(name, key), _| {
+            let kept = key.whose().is_none_or(&keep);
+            if let (false, Some(n)) = (kept, held.get_mut(name)) {
+                *n = n.saturating_sub(1);
+            }
+            kept
+        });
+    }
+
+    /// The zeros of batches up to `generation` arrived, or were refused for good.
+    pub fn settle_zeros(&mut self, generation: u64) {
+        for series in self.series.values_mut() {
+            if matches!(series.zero, Zero::Pending(since) if since <= generation) {
+                series.zero = Zero::Done;
+            }
+        }
+    }
+
+    /// One point per series as of `now`, and the zeros not yet settled, which lie one `interval` before the first
+    /// collection of their series. `now` must be later than at the previous collection.
+    pub fn collect(
+        &mut self,
+        now: WallNs,
+        interval: Duration,
+        generation: u64,
+    ) -> (Vec<(u64, Point)>, Vec<Point>) {
+        let earlier = now.0.saturating_sub(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+        // Later than any point of a series of the same name that has ended.
+        let zero_at = WallNs(earlier.max(self.collected_before.0.saturating_add(1)).min(now.0));
+        let mut all: Vec<&mut Series> = self.series.values_mut().collect();
+        all.sort_unstable_by_key(|series| series.order);
+        let (mut zeros, mut points) = (Vec::new(), Vec::with_capacity(all.len()));
+        for series in all {
+            if series.zero == Zero::Wanted {
+                series.zero = Zero::Pending(generation);
+                series.start = zero_at;
+            }
+            if let Zero::Pending(since) = series.zero {
+                zeros.push((since, series.zero_point()));
+            }
+            points.push(series.point(now));
+        }
+        (self.collected_before, self.collected) = (self.collected, now);
+        for (name, held) in &self.held {
+            self.telemetry.gauge("warpgauge.series", &[("metric", name)]).set(*held as u64);
+        }
+        (zeros, points)
+    }
+
+    fn value(
+        &mut self,
+        metric: &'static Metric,
+        key: Key,
+        empty: impl FnOnce() -> Value,
+        attributes: impl FnOnce() -> Attributes,
+    ) -> Option<&mut Value> {
+        let key = (metric.name, key);
+        if !self.series.contains_key(&key) && !self.room(metric.name) {
+            self.telemetry.counter("warpgauge.series.refused", &[("metric", metric.name)]).add(1);
+            return None;
+        }
+        let series = self.series.entry(key).or_insert_with(|| {
+            self.made += 1;
+            *self.held.entry(metric.name).or_default() += 1;
+            Series {
+                metric,
+                order: (catalog::find(metric.name).map_or(usize::MAX, |(index, _)| index), self.made),
+                attributes: Arc::new(attributes()),
+                start: self.collected,
+                value: empty(),
+                zero: if ZERO_FIRST.contains(&metric.name) { Zero::Wanted } else { Zero::Done },
+            }
+        });
+        Some(&mut series.value)
+    }
+
+    fn room(&self, metric: &'static str) -> bool {
+        self.series.len() < self.limits.total
+            && self.held.get(metric).copied().unwrap_or(0) < self.limits.per_metric
+    }
+}
+
+impl Series {
+    fn point(&self, at: WallNs) -> Point {
+        let start = (self.metric.kind != catalog::Kind::Gauge).then_some(self.start);
+        let attributes = Arc::clone(&self.attributes);
+        Point { metric: self.metric, attributes, start, at, value: self.value.clone() }
+    }
+
+    fn zero_point(&self) -> Point {
+        let value = match &self.value {
+            Value::Count(_) => Value::Count(0),
+            Value::Nanos(_) => Value::Nanos(0),
+            Value::Latency(_) => Value::Latency(Box::default()),
+        };
+        Point { value, ..self.point(self.start) }
+    }
+}

@@ -1,0 +1,223 @@
+//! The metric state of the node: facts go in, one point per series comes out at each interval.
+//!
+//! In: attributed facts. Out: [`Batch`]es, which the OTLP sender takes and a Prometheus page can take as well.
+//! A pure core: no clock and no channel. Nothing fails here; what is beyond the limits is refused and counted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::catalog;
+use super::operation::Majors;
+use super::own_points::{self, Usage};
+use super::point::Batch;
+use super::series::{Key, Limits, Table};
+use super::stalls::Stalls;
+use super::whose::{Whose, process_of};
+use super::workloads::Workloads;
+use crate::model::{
+    Attributed, CallStats, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Signal, Stall, WallAnchor,
+    WallNs, Xid,
+};
+use crate::telemetry::{Attributes, Telemetry};
+
+/// Classes of the XID catalogue.
+pub const XID_CLASSES: &[&str] = &[
+    "application",
+    "bus",
+    "driver",
+    "fabric",
+    "firmware",
+    "hardware",
+    "info",
+    "memory",
+    "thermal",
+    "unknown",
+];
+
+/// The state of all series.
+#[derive(Debug)]
+pub struct Snapshot {
+    start: WallNs,
+    collected: WallNs,
+    table: Table,
+    workloads: Workloads,
+    stalls: Stalls,
+    majors: Majors,
+    /// `hw.id` of the boards, for lines that name only an address.
+    boards: HashMap<PciAddress, String>,
+    telemetry: Telemetry,
+    generation: u64,
+}
+
+impl Snapshot {
+    /// Counts from `start` on.
+    pub fn new(start: WallNs, majors: Majors, limits: Limits, telemetry: Telemetry) -> Self {
+        Self {
+            start,
+            collected: start,
+            table: Table::new(start, limits, telemetry.clone()),
+            workloads: Workloads::default(),
+            stalls: Stalls::default(),
+            majors,
+            boards: HashMap::new(),
+            telemetry,
+            generation: 0,
+        }
+    }
+
+    /// Takes over which driver has which major; it changes when a module is loaded.
+    pub fn set_majors(&mut self, majors: Majors) {
+        self.majors = majors;
+    }
+
+    /// Books one fact.
+    pub fn push(&mut self, fact: &Attributed<Fact>) {
+        match &fact.item {
+            Fact::Reading(Signal::CallStats { at, stats }) => self.calls(fact, *at, stats),
+            Fact::Reading(Signal::Gpu { gpu, .. }) => self.gpu(gpu),
+            Fact::Reading(Signal::Exit { pid, .. }) => self.workloads.exited(*pid),
+            Fact::Reading(
+                Signal::Driver { .. }
+                | Signal::GpuState { .. }
+                | Signal::Sample { .. }
+                | Signal::Uses { .. }
+                | Signal::Process { .. }
+                | Signal::Call { .. }
+                | Signal::Thread { .. }
+                | Signal::DriverLog { .. }
+                | Signal::Allocation { .. }
+                | Signal::Source { .. }
+                | Signal::Tick { .. }
+                | Signal::End { .. },
+            ) => {}
+            Fact::Finding(finding) => match &finding.kind {
+                FindingKind::Stall(stall) => self.stall(fact, finding, stall),
+                FindingKind::Xid(xid) => self.xid(xid),
+            },
+        }
+    }
+
+    /// All series as of `now.mono`. New rare counters get their zero one `interval` earlier.
+    ///
+    /// A wall clock that was set back does not take points back with it: they go on from the latest one until the
+    /// clock has caught up.
+    pub fn collect(&mut self, now: WallAnchor, interval: Duration, usage: Option<Usage>) -> Batch {
+        self.expire(now.mono);
+        self.generation += 1;
+        let at = WallNs(now.wall.0.max(self.collected.0.saturating_add(1)));
+        self.collected = at;
+        let (zeros, mut points) = self.table.collect(at, interval, self.generation);
+        points.extend(own_points::points(&self.telemetry, usage, self.start, at));
+        Batch { generation: self.generation, zeros, points }
+    }
+
+    /// The zeros of all batches up to `generation` were taken (or refused for good) by their receiver.
+    pub fn settle_zeros(&mut self, generation: u64) {
+        self.table.settle_zeros(generation);
+    }
+
+    /// Ends the series of workloads that are over. Part of [`Self::collect`]; for agents that export no metrics.
+    pub fn expire(&mut self, now: MonoNs) {
+        if self.workloads.expire(now) {
+            let workloads = &self.workloads;
+            self.table.retain(|whose| workloads.holds(whose));
+        }
+    }
+
+    fn calls(&mut self, fact: &Attributed<Fact>, at: MonoNs, stats: &CallStats) {
+        let process = process_of(fact, stats.pid).is();
+        let whose = self.workloads.of(process, Some(stats.cgroup));
+        self.workloads.heard(&whose, stats.pid, stats.last, at);
+        if stats.latency.count() == 0 && stats.latency.errors == 0 {
+            return;
+        }
+        let operation = self.majors.operation(stats.kind, stats.op, stats.device);
+        let attributes = || {
+            let mut attributes = Attributes::new();
+            attributes.extend(stats.device.map(|device| ("gpu.driver.device", device.to_string())));
+            attributes.push(("gpu.driver.call", stats.kind.name().to_owned()));
+            attributes.extend(operation.map(|operation| ("gpu.driver.operation", operation.to_string())));
+            attributes.extend(whose.attributes());
+            attributes
+        };
+        let key = Key::Call(Arc::clone(&whose), stats.device, stats.kind, operation);
+        self.table.record(&catalog::CALL_DURATION, key.clone(), &stats.latency, attributes);
+        // The series begins with the first call, not with the first error: `increase()` needs a point before it.
+        self.table.add(&catalog::CALL_ERRORS, key, stats.latency.errors, attributes);
+    }
+
+    fn gpu(&mut self, gpu: &Gpu) {
+        if let (Some(pci), None) = (gpu.pci, &gpu.parent) {
+            self.boards.insert(pci, gpu.hw_id.clone());
+        }
+        if gpu.parent.is_none() {
+            for class in XID_CLASSES {
+                self.count_xid(Some(&gpu.hw_id), gpu.pci, class, None, 0);
+            }
+        }
+    }
+
+    fn xid(&mut self, xid: &Xid) {
+        let board = xid.pci.and_then(|pci| self.boards.get(&pci).cloned());
+        let hw_id = xid.hw_id.as_deref().or(board.as_deref());
+        self.count_xid(hw_id, xid.pci, &xid.class, None, 1);
+        self.count_xid(hw_id, xid.pci, &xid.class, Some(xid.code), 1);
+    }
+
+    fn count_xid(
+        &mut self,
+        hw_id: Option<&str>,
+        pci: Option<PciAddress>,
+        class: &str,
+        code: Option<u32>,
+        n: u64,
+    ) {
+        // Where the id is known the address is not part of the identity, or a series would split when it is learned.
+        let device = match (hw_id, pci) {
+            (Some(hw_id), _) => Some(("hw.id", hw_id.to_owned())),
+            (None, Some(pci)) => Some(("gpu.pci.address", pci.to_string())),
+            (None, None) => None,
+        };
+        let metric = if code.is_some() { &catalog::XID_BY_CODE } else { &catalog::XID_ERRORS };
+        let named = device.as_ref().map_or("", |(_, name)| name);
+        let key = Key::Xid(named.into(), class.into(), code);
+        self.table.add(metric, key, n, || {
+            let mut attributes: Attributes = device.clone().into_iter().collect();
+            attributes.push(("gpu.xid.class", class.to_owned()));
+            attributes.extend(code.map(|code| ("gpu.xid.code", code.to_string())));
+            attributes
+        });
+    }
+
+    fn stall(&mut self, fact: &Attributed<Fact>, finding: &Finding, stall: &Stall) {
+        let victim = stall.victims.first();
+        let process = victim.and_then(|victim| process_of(fact, victim.pid).is());
+        let cgroup = victim.and_then(|victim| victim.caller.as_ref()).map(|caller| caller.cgroup);
+        let whose = self.workloads.of(process, cgroup);
+        let entry = self.stalls.book(&finding.id, stall, whose);
+        let whose = &entry.whose;
+        self.workloads.stalled(whose, entry.active.iter().map(|(_, by)| by).sum(), finding.at);
+        let key = |cause| Key::Stall(Arc::clone(whose), cause);
+        let attributes = |cause: crate::model::Cause| stall_attributes(whose, cause.name());
+        if let Some(cause) = entry.began {
+            self.table.add(&catalog::STALL_COUNT, key(cause), 1, || attributes(cause));
+            self.table.add_time(&catalog::STALL_TIME, key(cause), Duration::ZERO, || attributes(cause));
+        }
+        for &(cause, by) in &entry.active {
+            self.table.shift(&catalog::STALL_ACTIVE, key(cause), by, || attributes(cause));
+        }
+        if let Some((cause, time)) = entry.time {
+            self.table.add_time(&catalog::STALL_TIME, key(cause), time, || attributes(cause));
+        }
+    }
+}
+
+fn stall_attributes(whose: &Whose, cause: &str) -> Attributes {
+    let mut attributes = vec![("gpu.stall.cause", cause.to_owned())];
+    attributes.extend(whose.attributes());
+    attributes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Which workloads are alive, as far as their series need to know.
+//!
+//! In: processes seen and processes ended. Out: one shared [`Whose`] per workload, and which of them have been over
+//! for long enough to end their series.
+//! What can go wrong: an end is missed; a workload that says nothing for an hour is over too.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::whose::Whose;
+use crate::model::{CgroupId, MonoNs, Pid, Process};
+
+/// A collector must see the last values of a workload at least twice, even when one export fails.
+const LINGER: Duration = Duration::from_secs(300);
+/// After this long without a word, an end was missed.
+const SILENCE: Duration = Duration::from_secs(3_600);
+
+/// Workloads and processes beyond these are not watched: their series end with the next collection that ends any.
+const MOST_WORKLOADS: usize = 10_000;
+const MOST_PIDS: usize = 4_096;
+
+/// All workloads that have series.
+#[derive(Debug, Default)]
+pub struct Workloads {
+    lives: HashMap<Arc<Whose>, Life>,
+    /// Spares building a [`Whose`] for each reading: a cgroup's workload seldom changes.
+    by_cgroup: HashMap<CgroupId, Arc<Whose>>,
+}
+
+#[derive(Debug)]
+struct Life {
+    /// Processes with counts still to come.
+    pids: HashSet<Pid>,
+    /// Stalls that are open.
+    stalls: u64,
+    heard: MonoNs,
+}
+
+impl Workloads {
+    /// The workload of a process, where it is known; all unknown ones are one.
+    pub fn of(&mut self, process: Option<&Process>, cgroup: Option<CgroupId>) -> Arc<Whose> {
+        let Some(process) = process else { return self.shared(Whose::default()) };
+        let Some(cgroup) = cgroup else { return self.shared(Whose::of(process)) };
+        if let Some(whose) = self.by_cgroup.get(&cgroup).filter(|whose| whose.owns(process)) {
+            return Arc::clone(whose);
+        }
+        let whose = self.shared(Whose::of(process));
+        self.by_cgroup.insert(cgroup, Arc::clone(&whose));
+        whose
+    }
+
+    /// A process of the workload was heard of; `last`: there is nothing more to come of it.
+    pub fn heard(&mut self, whose: &Arc<Whose>, pid: Pid, last: bool, at: MonoNs) {
+        let Some(life) = self.life(whose, at) else { return };
+        if last {
+            life.pids.remove(&pid);
+        } else if life.pids.len() < MOST_PIDS {
+            life.pids.insert(pid);
+        }
+    }
+
+    /// So many stalls of the workload opened (or, below 0, closed).
+    pub fn stalled(&mut self, whose: &Arc<Whose>, by: i64, at: MonoNs) {
+        let Some(life) = self.life(whose, at) else { return };
+        life.stalls = life.stalls.saturating_add_signed(by);
+    }
+
+    /// A process ended; its last counts may still come.
+    pub fn exited(&mut self, pid: Pid) {
+        for life in self.lives.values_mut() {
+            life.pids.remove(&pid);
+        }
+    }
+
+    /// Forgets what has been over for long enough. Returns whether anything was forgotten.
+    pub fn expire(&mut self, now: MonoNs) -> bool {
+        let before = self.lives.len();
+        self.lives.retain(|_, life| {
+            let quiet = now.since(life.heard).unwrap_or_default();
+            let over = life.pids.is_empty() && quiet >= LINGER;
+            life.stalls > 0 || !(over || quiet >= SILENCE)
+        });
+        let lives = &self.lives;
+        self.by_cgroup.retain(|_, whose| lives.contains_key(whose));
+        self.lives.len() < before
+    }
+
+    /// Whether the workload is still held.
+    pub fn holds(&self, whose: &Arc<Whose>) -> bool {
+        self.lives.contains_key(whose)
+    }
+
+    fn life(&mut self, whose: &Arc<Whose>, at: MonoNs) -> Option<&mut Life> {
+        if self.lives.len() >= MOST_WORKLOADS && !self.lives.contains_key(whose) {
+            return None;
+        }
+        let life = self.lives.entry(Arc::clone(whose)).or_insert_with(|| Life {
+            pids: HashSet::new(),
+            stalls: 0,
+            heard: at,
+        });
+        life.heard = life.heard.max(at);
+        Some(life)
+    }
+
+    fn shared(&self, whose: Whose) -> Arc<Whose> {
+        self.lives.get_key_value(&whose).map_or_else(|| Arc::new(whose), |(held, _)| Arc::clone(held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: MonoNs = MonoNs(0);
+
+    #[test]
+    fn a_workload_lingers_after_its_last_process_and_not_for_ever_without_an_end() {
+        let process = Process { cgroup: Some("/a".into()), ..Process::default() };
+        let mut workloads = Workloads::default();
+        let whose = workloads.of(Some(&process), Some(CgroupId(7)));
+        workloads.heard(&whose, Pid(1), false, T0);
+        workloads.heard(&whose, Pid(2), false, T0);
+        assert!(Arc::ptr_eq(&whose, &workloads.of(Some(&process), Some(CgroupId(7)))));
+        workloads.heard(&whose, Pid(1), true, T0);
+        assert!(!workloads.expire(T0.after(LINGER)), "one process is left");
+        workloads.exited(Pid(2));
+        assert!(workloads.expire(T0.after(LINGER)));
+        assert!(!workloads.holds(&whose) && workloads.by_cgroup.is_empty());
+
+        workloads.heard(&whose, Pid(1), false, T0);
+        assert!(!workloads.expire(T0.after(SILENCE.mul_f64(0.9))));
+        workloads.stalled(&whose, 1, T0);
+        assert!(!workloads.expire(T0.after(SILENCE)), "a hung call says nothing");
+        workloads.stalled(&whose, -1, T0);
+        assert!(workloads.expire(T0.after(SILENCE)));
+    }
+
+    #[test]
+    fn a_cgroup_id_that_changed_hands_gives_the_new_owner() {
+        let mut workloads = Workloads::default();
+        let mut process = Process { cgroup: Some("/a".into()), ..Process::default() };
+        let first = workloads.of(Some(&process), Some(CgroupId(7)));
+        process.cgroup = Some("/b".into());
+        let second = workloads.of(Some(&process), Some(CgroupId(7)));
+        assert_eq!((first.cgroup.as_deref(), second.cgroup.as_deref()), (Some("/a"), Some("/b")));
+        assert_eq!(*workloads.of(None, Some(CgroupId(7))), Whose::default());
+    }
+}
