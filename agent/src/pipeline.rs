@@ -21,7 +21,7 @@ use crate::export;
 use crate::host::{self, cgroup_hierarchy};
 use crate::model::{Attributed, Delivery, Fact, Signal};
 use crate::sources::kmsg::KernelLog;
-use crate::sources::kmsg::state::StateFile;
+use crate::sources::kmsg::state::{self, StateFile};
 use crate::sources::probes::Probes;
 use crate::sources::replay::{self, BadLine};
 use crate::sources::{self, Outlet};
@@ -76,7 +76,7 @@ impl Stages {
 /// Runs the agent until `stop`; returns after everything that can be delivered was.
 pub async fn run(config: Config, telemetry: Telemetry, stop: CancellationToken) {
     let delivery = Arc::new(Delivery::default());
-    let state = Arc::new(StateFile::open(config.state_dir.as_deref(), &config.host, &telemetry));
+    let state = Arc::new(StateFile::load(config.state_dir.clone(), &config.host, &telemetry));
 
     let (facts_tx, facts_rx) = mpsc::channel(FACTS_MAX);
     let parts = export::Parts {
@@ -106,7 +106,7 @@ pub async fn run(config: Config, telemetry: Telemetry, stop: CancellationToken) 
     let probes = Probes::new(config.probes.clone(), config.host.clone(), &telemetry);
     let outlet = Outlet::new(signals_tx, "probes", &telemetry);
     running.spawn(supervise(probes, outlet, stop.clone(), telemetry.clone()));
-    let keeper = tokio::spawn(Arc::clone(&state).keep(Arc::clone(&delivery), stop.clone()));
+    let keeper = tokio::spawn(state::keep(Arc::clone(&state), Arc::clone(&delivery), stop.clone()));
 
     stop.cancelled().await;
     info!("Stopping: what is queued is delivered first.");
@@ -151,10 +151,10 @@ fn lookup(config: &Config) -> Lookup {
         ),
         PidNamespace::Unknown(why) => info!(%why, "Cannot tell whose pid namespace /proc shows."),
     }
-    let hierarchy = match cgroup_hierarchy::of(&config.host, config.probes.cgroup) {
+    let hierarchy = match cgroup_hierarchy::read(&config.host, config.probes.cgroup) {
         Ok(hierarchy) => Some(hierarchy),
-        Err(lack) => {
-            warn!(what = lack.to_string(), "Processes cannot be put to containers.");
+        Err(e) => {
+            warn!(what = e.to_string(), "Processes cannot be put to containers.");
             None
         }
     };

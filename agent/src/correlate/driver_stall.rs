@@ -11,8 +11,9 @@ use std::time::Duration;
 use super::uses::UseTable;
 use crate::config::CorrelateConfig;
 use crate::model::finding::StalledCall;
+use crate::model::operation::{self, Family};
 use crate::model::{
-    Call, Cause, Confidence, Edge, Fact, Finding, FindingKind, Inside, Layer, MonoNs, Severity, Signal, Stall,
+    Call, CallKind, Cause, Confidence, Edge, Fact, Finding, FindingKind, Inside, Layer, MonoNs, Severity, Signal, Stall,
     StallState, ThreadState, Tid, Victim,
 };
 use crate::telemetry::{Counter, Telemetry};
@@ -90,8 +91,12 @@ impl DriverStalls {
     }
 
     fn threshold(&self, call: &Call) -> Duration {
-        let name = crate::model::operation::name(call.kind, call.driver.as_deref(), call.op);
-        self.config.call_thresholds.get(name.as_ref()).copied().unwrap_or(self.config.call_threshold)
+        let named = || {
+            let family = call.driver.as_deref().and_then(Family::from_name);
+            self.config.call_thresholds.get(&operation::name(family, call.op).to_string()).copied()
+        };
+        let is_named = call.kind == CallKind::Ioctl && !self.config.call_thresholds.is_empty();
+        is_named.then(named).flatten().unwrap_or(self.config.call_threshold)
     }
 
     fn check(&mut self, at: MonoNs, tid: Tid, state: &ThreadState, out: &mut Vec<Fact>) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::operation::Majors;
+use crate::model::operation::Majors;
 use super::record::{Record, state_name};
 use super::whose::process_of;
 use crate::model::{

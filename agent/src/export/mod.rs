@@ -1,7 +1,6 @@
 //! Placeholder.
 pub mod catalog;
 pub mod console;
-pub mod operation;
 pub mod otlp;
 pub mod own_points;
 pub mod point;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::operation::Majors;
+use crate::model::operation::Majors;
 use super::whose::process_of;
 use crate::model::{
     Attributed, Finding, FindingKind, Known, LineKind, Pid, Process, Severity, Stall, StallState, WallAnchor,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::catalog::{self, Metric};
-use super::operation::Operation;
+use crate::model::operation::Operation;
 use super::point::{Point, Value};
 use super::whose::Whose;
 use crate::model::{CallKind, Cause, DeviceNode, WallNs};

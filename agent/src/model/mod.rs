@@ -10,6 +10,7 @@ pub mod delivery;
 pub mod driver_log;
 pub mod finding;
 pub mod ids;
+pub mod operation;
 pub mod signal;
 pub mod units;
 

@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
     use crate::export::catalog;
-    use crate::export::operation::Majors;
+    use crate::model::operation::Majors;
     use crate::export::record::Recorder;
     use crate::export::samples::{self, NOW};
     use crate::model::LatencyDelta;

@@ -13,7 +13,7 @@ use super::fake_collector::{Answer, Collector, DEADLINE, records, text, until};
 use super::*;
 use crate::config::OtlpConfig;
 use crate::export::catalog;
-use crate::export::operation::Majors;
+use crate::model::operation::Majors;
 use crate::export::point::{Point, Value};
 use crate::export::record::Recorder;
 use crate::export::samples::{self, NOW, Scratch};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::catalog;
-use super::operation::Majors;
+use crate::model::operation::Majors;
 use super::own_points::{self, Usage};
 use super::point::Batch;
 use super::series::{Key, Limits, Table};

@@ -16,7 +16,7 @@ use warpgauge_ebpf::prefix::LONGEST;
 use crate::sources::{Exit, Lack};
 
 use super::btf::BtfError;
-use super::cgroup_hierarchy::HierarchyError;
+use crate::host::cgroup_hierarchy::HierarchyError;
 use super::offsets::OffsetError;
 
 /// A step that did not work.

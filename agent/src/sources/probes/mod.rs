@@ -9,7 +9,6 @@
 
 pub mod btf;
 mod call_signal;
-pub mod cgroup_hierarchy;
 pub mod in_flight;
 pub mod inside;
 pub mod kernel;
@@ -31,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use warpgauge_ebpf::prefix::Prefix;
 
 use crate::config::ProbesConfig;
-use crate::host::{HostRoot, mono_now};
+use crate::host::{HostRoot, cgroup_hierarchy, mono_now};
 use crate::model::Signal;
 use crate::model::signal::SourceState;
 use crate::telemetry::Telemetry;

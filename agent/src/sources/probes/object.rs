@@ -20,7 +20,7 @@ use warpgauge_ebpf::maps::MAJOR_SLOTS;
 use warpgauge_ebpf::prefix::Prefix;
 use warpgauge_ebpf::{globals, maps};
 
-use super::cgroup_hierarchy::Version;
+use crate::host::cgroup_hierarchy::Version;
 use super::kernel::Kernel;
 use super::load_error::LoadError;
 use super::offsets::Offsets;

@@ -6,7 +6,7 @@
 use warpgauge_ebpf::layout::{MEMBERS, PIDS_SUBSYS_ENUM};
 
 use super::btf::Btf;
-use super::cgroup_hierarchy::Version;
+use crate::host::cgroup_hierarchy::Version;
 
 /// A value for every member of the layout, in its order; 0 where it is not needed.
 #[derive(Clone, Debug, PartialEq, Eq)]

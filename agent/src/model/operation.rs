@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::LazyLock;
 
-use crate::model::{CallKind, DeviceNode};
+use super::{CallKind, DeviceNode};
 
 /// The driver behind a device node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,17 @@ pub enum Family {
     Nvidia,
     /// nvidia-uvm.ko. The command is the bare number, all 32 bits.
     Uvm,
+}
+
+impl Family {
+    /// The driver of this short name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "nvidia" => Some(Self::Nvidia),
+            "uvm" => Some(Self::Uvm),
+            _ => None,
+        }
+    }
 }
 
 /// An operation's name; equal for commands that differ only in the size of their argument.

@@ -3,6 +3,8 @@
 //! In: configuration (`--host-proc` and its like, for an agent in a container). Out: paths and readings.
 //! The only place that knows where /proc, /sys and /dev are. Nothing here fails; opening the paths may.
 
+pub mod cgroup_hierarchy;
+
 use std::path::{Path, PathBuf};
 
 use rustix::time::{ClockId, clock_gettime};

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::config::CgroupChoice;
-use crate::host::HostRoot;
+use super::HostRoot;
 
 /// A hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,16 @@ pub struct Hierarchy {
     pub version: Version,
     /// Its root directory, as the mount table names it.
     pub mount: PathBuf,
+}
+
+impl Hierarchy {
+    /// The controller whose line of /proc/PID/cgroup belongs to the hierarchy; `None` is the v2 line.
+    pub fn controller(&self) -> Option<&'static str> {
+        match self.version {
+            Version::V1 => Some("pids"),
+            Version::V2 => None,
+        }
+    }
 }
 
 /// The interface a hierarchy has.
