@@ -98,7 +98,10 @@ pub(super) async fn follow(
                         return Ok(());
                     }
                 }
-                Read::Overrun => intake.counts.overruns.add(1),
+                Read::Overrun => {
+                    waited = false; // what comes next has waited in the buffer
+                    intake.counts.overruns.add(1);
+                }
                 Read::TooLong => intake.counts.too_long.add(1),
             }
             if stop.is_cancelled() {

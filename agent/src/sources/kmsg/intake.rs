@@ -99,7 +99,7 @@ impl Intake {
             level: Some(record.level),
             backlog: record.seq < self.backlog_until,
         };
-        let line = xid::driver_line(&record.decoded(), origin)?;
+        let line = xid::driver_line(&record.message(), origin)?;
         if !self.facilities.contains(&record.facility) {
             self.counts.facility.add(1);
             return None;
@@ -110,8 +110,8 @@ impl Intake {
 
 /// Whether the mark of a driver's line is in there; it has no character that the kernel escapes.
 fn has_mark(text: &[u8]) -> bool {
-    let mark = xid::MARK.as_bytes();
-    text.windows(mark.len()).any(|window| window == mark)
+    let slow = || text.windows(xid::MARK.len()).any(|window| window == xid::MARK.as_bytes());
+    std::str::from_utf8(text).map_or_else(|_| slow(), |text| text.contains(xid::MARK))
 }
 
 #[cfg(test)]

@@ -23,6 +23,9 @@ pub fn message(line: &str) -> &str {
 
 /// The text without control characters and without the marks that reorder text; line breaks and tabs become blanks.
 pub fn plain(text: &str) -> String {
+    if text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+        return text.to_owned(); // nearly always
+    }
     let keep = |c: char| match c {
         '\n' | '\r' | '\t' => Some(' '),
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' => None,

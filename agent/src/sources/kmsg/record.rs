@@ -1,6 +1,6 @@
 //! One record of /dev/kmsg, as the kernel prints it: `prio,seq,usec,flags[,more];text`.
 //!
-//! In: the bytes of one read. Out: [`Record`], borrowing them. Dictionary lines (` KEY=value`) are left out.
+//! In: the bytes of one read. Out: [`Record`], borrowing them. Dictionary lines (` KEY=value`) are no part of its message.
 //! What can go wrong: bytes that are no record; they yield `None`. Source of the format: the kernel's
 //! Documentation/ABI/testing/dev-kmsg.
 
@@ -19,7 +19,7 @@ pub struct Record<'a> {
     pub seq: u64,
     /// When it was written, on the kernel log's own clock.
     pub stamp: KmsgUs,
-    /// The text's first line, still escaped.
+    /// The text, still escaped, with the dictionary lines behind it: cut only where somebody wants to read it.
     pub text: &'a [u8],
 }
 
@@ -31,25 +31,25 @@ pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
     let priority = number(fields.next()?)?;
     let (seq, stamp) = (number(fields.next()?)?, number(fields.next()?)?);
     fields.next()?; // the continuation flag: a line is recognised by its text, wherever its beginning went
-    let end = text.iter().position(|&b| b == b'\n').unwrap_or(text.len());
     Some(Record {
         facility: u8::try_from(priority >> 3).ok()?,
         level: u8::try_from(priority & 7).ok()?,
         seq,
         stamp: KmsgUs(stamp),
-        text: &text[..end],
+        text,
     })
 }
 
 impl<'a> Record<'a> {
-    /// The text with the kernel's `\xHH` escapes (control characters, non-ASCII bytes, the backslash) undone.
-    /// Bytes that are not UTF-8 become U+FFFD. Allocates only where something has to change.
-    pub fn decoded(&self) -> Cow<'a, str> {
-        if !self.text.contains(&b'\\') {
-            return String::from_utf8_lossy(self.text);
+    /// The text's first line with the kernel's `\xHH` escapes (control characters, non-ASCII bytes, the backslash)
+    /// undone. Bytes that are not UTF-8 become U+FFFD. Allocates only where something has to change.
+    pub fn message(&self) -> Cow<'a, str> {
+        let end = self.text.iter().position(|&b| b == b'\n').unwrap_or(self.text.len());
+        let mut rest = &self.text[..end];
+        if !rest.contains(&b'\\') {
+            return String::from_utf8_lossy(rest);
         }
-        let mut bytes = Vec::with_capacity(self.text.len());
-        let mut rest = self.text;
+        let mut bytes = Vec::with_capacity(rest.len());
         while let Some((&first, tail)) = rest.split_first() {
             let (byte, after) = escape(rest).unwrap_or((first, tail));
             bytes.push(byte);
@@ -81,9 +81,9 @@ mod tests {
         #[track_caller]
         fn check(bytes: &[u8], want: Option<(u8, u8, u64, u64, &str)>) {
             let got = parse(bytes);
-            let decoded = got.map(|r| r.decoded());
+            let message = got.map(|r| r.message());
             let got =
-                got.zip(decoded.as_deref()).map(|(r, text)| (r.facility, r.level, r.seq, r.stamp.0, text));
+                got.zip(message.as_deref()).map(|(r, text)| (r.facility, r.level, r.seq, r.stamp.0, text));
             assert_eq!(got, want, "{}", bytes.escape_ascii());
         }
         check(b"3,1201,86400000000,-;NVRM: x\n", Some((0, 3, 1201, 86_400_000_000, "NVRM: x")));
@@ -117,6 +117,6 @@ mod tests {
     #[test]
     fn plain_text_is_borrowed() {
         let record = parse(b"4,1,2,-;NVRM: Xid").unwrap();
-        assert!(matches!(record.decoded(), Cow::Borrowed("NVRM: Xid")));
+        assert!(matches!(record.message(), Cow::Borrowed("NVRM: Xid")));
     }
 }

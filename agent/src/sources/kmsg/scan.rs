@@ -46,6 +46,9 @@ impl<'a> Scan<'a> {
 
 /// What follows the first `key` after which `read` finds something; `key` must begin a word.
 pub(super) fn after<'a, T>(text: &'a str, key: &str, read: impl Fn(&mut Scan<'a>) -> Option<T>) -> Option<T> {
+    if !text.contains(key) {
+        return None; // much cheaper than preparing to find each
+    }
     text.match_indices(key).find_map(|(at, key)| {
         let begins_word = !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
         begins_word.then(|| read(&mut Scan(&text[at + key.len()..]))).flatten()

@@ -106,7 +106,7 @@ fn damage_never_panics_and_never_makes_up_a_code() {
             damage(&mut bytes, other, &mut dice);
         }
         let text =
-            record::parse(&bytes).map_or(String::from_utf8_lossy(&bytes), |r| r.decoded()).into_owned();
+            record::parse(&bytes).map_or(String::from_utf8_lossy(&bytes), |r| r.message()).into_owned();
         if let Some(line) = xid::driver_line(&text, crate::model::LogOrigin::default()) {
             let LineKind::Xid(parts) = line.kind;
             let printed =
