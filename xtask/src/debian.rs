@@ -23,7 +23,8 @@ struct Mirror {
 
 /// Downloads `package` in upstream version `version` and unpacks it into `into`.
 pub fn unpack(package: &str, version: &str, into: &Path) -> Result<()> {
-    let mirror = configured_mirror(Path::new("/etc/apt")).context("no Debian mirror in the machine's apt sources")?;
+    let mirror =
+        configured_mirror(Path::new("/etc/apt")).context("no Debian mirror in the machine's apt sources")?;
     if into.exists() {
         fs::remove_dir_all(into).with_context(|| format!("removing {}", into.display()))?;
     }
@@ -53,7 +54,8 @@ impl View {
         }
         let key = mirror.signed_by.as_ref().map(|path| format!("[signed-by={path}] ")).unwrap_or_default();
         let line = format!("deb {key}{} {suite} main\n", mirror.uri);
-        fs::write(folder.join("sources.list"), line).with_context(|| format!("writing in {}", folder.display()))?;
+        fs::write(folder.join("sources.list"), line)
+            .with_context(|| format!("writing in {}", folder.display()))?;
         Ok(Self { folder })
     }
 
@@ -172,7 +174,10 @@ mod tests {
         let lines = "# deb http://old.example/debian x main\ndeb https://p.example/node nodistro main\n\
             deb [arch=amd64 signed-by=/k.gpg] http://m.example/debian/ stable main\n";
         assert_eq!(in_lines(lines), mirror("http://m.example/debian/", Some("/k.gpg")));
-        assert_eq!(in_lines("deb http://m.example/debian stable main"), mirror("http://m.example/debian", None));
+        assert_eq!(
+            in_lines("deb http://m.example/debian stable main"),
+            mirror("http://m.example/debian", None)
+        );
         assert_eq!(in_lines("deb [broken http://m.example/debian stable main"), None);
     }
 

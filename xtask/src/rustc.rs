@@ -74,7 +74,10 @@ mod tests {
     #[test]
     fn the_compiler_describes_itself() {
         let rustc = Rustc::parse(TEXT, "/s".into()).expect("complete");
-        assert_eq!((rustc.llvm, rustc.arch.as_str(), rustc.key().as_str()), (22, "aarch64", "1.95.0-59807616e1fa"));
+        assert_eq!(
+            (rustc.llvm, rustc.arch.as_str(), rustc.key().as_str()),
+            (22, "aarch64", "1.95.0-59807616e1fa")
+        );
         let error = Rustc::parse("release: 1.95.0\n", "/s".into()).expect_err("incomplete");
         assert!(error.to_string().contains("LLVM version"), "{error}");
     }

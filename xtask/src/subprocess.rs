@@ -18,10 +18,8 @@ pub fn run(command: &mut Command) -> Result<()> {
 
 /// Runs to the end and gives back what was printed; warnings go where ours go only if it fails.
 pub fn output(command: &mut Command) -> Result<String> {
-    let done = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot start {}", shown(command)))?;
+    let done =
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", shown(command)))?;
     if !done.status.success() {
         let words = String::from_utf8_lossy(&done.stderr);
         bail!("{} ended with {}: {}", shown(command), done.status, words.trim());
@@ -40,7 +38,8 @@ mod tests {
 
     #[test]
     fn failures_name_the_command_and_its_words() {
-        let error = output(Command::new("sh").args(["-c", "echo no such luck >&2; exit 3"])).expect_err("fails");
+        let error =
+            output(Command::new("sh").args(["-c", "echo no such luck >&2; exit 3"])).expect_err("fails");
         let text = format!("{error:#}");
         assert!(text.contains("sh -c") && text.contains("no such luck") && text.contains('3'), "{text}");
         assert_eq!(output(Command::new("sh").args(["-c", "echo yes"])).expect("runs"), "yes\n");
