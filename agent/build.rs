@@ -12,23 +12,39 @@ fn main() -> Result<(), String> {
     let root = agent.parent().ok_or("the agent's folder is not inside the workspace")?;
     let sources = root.join("agent-ebpf");
     let object = root.join("target/bpf/warpgauge-ebpf");
-    // a path that does not exist yet counts as changed once it does
-    for watched in [sources.join("src"), sources.join("Cargo.toml"), object.clone()] {
-        println!("cargo::rerun-if-changed={}", watched.display());
-    }
     let bytes = match freshness(&object, &sources) {
-        Ok(Freshness::Fresh) => fs::read(&object).map_err(|error| format!("{}: {error}", object.display()))?,
+        Ok(Freshness::Fresh) => {
+            fs::read(&object).map_err(|error| format!("{}: {error}", object.display()))?
+        }
         Ok(Freshness::Stale) => absent("is older than its sources")?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => absent("was not built")?,
+        Ok(Freshness::Empty) => absent("was not built")?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // as it is only a help to cargo, it may fail
+            let _ = place_holder(&object);
+            absent("was not built")?
+        }
         Err(error) => return Err(format!("{}: {error}", object.display())),
     };
+    for watched in [sources.join("src"), sources.join("Cargo.toml"), object] {
+        println!("cargo::rerun-if-changed={}", watched.display());
+    }
     let embedded = Path::new(&variable("OUT_DIR")?).join("warpgauge-ebpf");
     fs::write(&embedded, bytes).map_err(|error| format!("{}: {error}", embedded.display()))
+}
+
+/// A path that does not exist counts as changed at every build, and the agent would be compiled anew each time. An
+/// empty file as old as can be is not built, and unchanged until `build-ebpf` replaces it.
+fn place_holder(object: &Path) -> io::Result<()> {
+    if let Some(folder) = object.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::File::create_new(object)?.set_modified(SystemTime::UNIX_EPOCH)
 }
 
 enum Freshness {
     Fresh,
     Stale,
+    Empty,
 }
 
 fn absent(why: &str) -> Result<Vec<u8>, String> {
@@ -41,23 +57,27 @@ fn absent(why: &str) -> Result<Vec<u8>, String> {
 }
 
 fn freshness(object: &Path, sources: &Path) -> io::Result<Freshness> {
-    let built = fs::metadata(object)?.modified()?;
+    let data = fs::metadata(object)?;
+    if data.len() == 0 {
+        return Ok(Freshness::Empty);
+    }
+    let built = data.modified()?;
     let changed = newest(&sources.join("src"))?.max(fs::metadata(sources.join("Cargo.toml"))?.modified()?);
     Ok(if built >= changed { Freshness::Fresh } else { Freshness::Stale })
 }
 
 fn newest(folder: &Path) -> io::Result<SystemTime> {
-    let mut newest = SystemTime::UNIX_EPOCH;
+    let mut latest = SystemTime::UNIX_EPOCH;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let time = if entry.file_type()?.is_dir() { newest_in(&entry)? } else { entry.metadata()?.modified()? };
-        newest = newest.max(time);
+        let time = if entry.file_type()?.is_dir() {
+            newest(&entry.path())?
+        } else {
+            entry.metadata()?.modified()?
+        };
+        latest = latest.max(time);
     }
-    Ok(newest)
-}
-
-fn newest_in(entry: &fs::DirEntry) -> io::Result<SystemTime> {
-    newest(&entry.path())
+    Ok(latest)
 }
 
 fn variable(name: &str) -> Result<String, String> {

@@ -49,7 +49,11 @@ pub enum AttachError {
 ///
 /// # Errors
 /// The event is missing, or one of the two steps was refused.
-pub fn to_tracepoint(program: BorrowedFd<'_>, tracefs: &Path, event: &str) -> Result<Attachment, AttachError> {
+pub fn to_tracepoint(
+    program: BorrowedFd<'_>,
+    tracefs: &Path,
+    event: &str,
+) -> Result<Attachment, AttachError> {
     let id = event_id(tracefs, event)?;
     let fd = open_event(id).map_err(|source| AttachError::Open { event: event.to_string(), source })?;
     let bind = |source| AttachError::Bind { event: event.to_string(), source };

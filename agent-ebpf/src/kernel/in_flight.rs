@@ -80,13 +80,8 @@ pub fn leave(ctx: &TracePointContext, syscall: u32, ret: i64) {
         return;
     }
     let dur_ns = end_ns.wrapping_sub(call.enter_ns);
-    let counted = HistogramKey {
-        cgroup: call.cgroup,
-        tgid: call.tgid,
-        dev: call.dev,
-        op: call.op,
-        kind: call.kind,
-    };
+    let counted =
+        HistogramKey { cgroup: call.cgroup, tgid: call.tgid, dev: call.dev, op: call.op, kind: call.kind };
     count(&counted, dur_ns, ret < 0);
     if dur_ns >= SLOW_NS.load() {
         report(ctx, &SlowCall { key, end_ns, ret, call }, dur_ns);

@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn a_mount_of_the_root_is_preferred_and_names_are_unescaped() {
-        let mounts = "1 2 0:1 /sub /a rw - cgroup2 none rw\n3 2 0:1 / /with\\040blank\\134 rw - cgroup2 none rw\n";
+        let mounts =
+            "1 2 0:1 /sub /a rw - cgroup2 none rw\n3 2 0:1 / /with\\040blank\\134 rw - cgroup2 none rw\n";
         let found = chosen(mounts, CgroupChoice::Auto);
         assert_eq!(found, Some((Version::V2, "/with blank\\".to_owned())));
         let part_only = chosen("1 2 0:1 /sub /a\\9é rw - cgroup2 none rw\n", CgroupChoice::Auto);
@@ -179,7 +180,9 @@ mod tests {
 
     #[test]
     fn broken_lines_are_passed_over() {
-        for line in ["", " - ", "x - cgroup2", "1 2 3 - cgroup2 a b", "- cgroup - pids", "1 2 0:1 / /p rw - cgroup c"] {
+        for line in
+            ["", " - ", "x - cgroup2", "1 2 3 - cgroup2 a b", "- cgroup - pids", "1 2 0:1 / /p rw - cgroup c"]
+        {
             assert_eq!(chosen(line, CgroupChoice::Auto), None, "{line}");
         }
     }

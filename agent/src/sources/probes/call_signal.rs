@@ -117,7 +117,10 @@ mod tests {
         assert_eq!(got.device, Some(DeviceNode { major: 195, minor: 255 }));
         assert_eq!((got.driver.as_deref(), got.node), (Some("nvidia"), None));
         let caller = got.caller.expect("known");
-        assert_eq!((caller.comm.as_str(), caller.start, caller.cgroup), ("py[1mX", StartTicks(123), CgroupId(9)));
+        assert_eq!(
+            (caller.comm.as_str(), caller.start, caller.cgroup),
+            ("py[1mX", StartTicks(123), CgroupId(9))
+        );
     }
 
     #[test]
@@ -125,7 +128,10 @@ mod tests {
         let key = InFlightKey { tid: 78, layer: 0 };
         let opening = InFlight { dev: 0, op: 0, fd: NO_FD, ..call(kind::OPEN) };
         let (_, got) = of(enter(&key, &opening, &Majors::of_nvidia("")));
-        assert_eq!((got.device, got.node.as_deref(), got.driver.as_deref()), (None, Some("nvidia0"), Some("nvidia")));
+        assert_eq!(
+            (got.device, got.node.as_deref(), got.driver.as_deref()),
+            (None, Some("nvidia0"), Some("nvidia"))
+        );
         let (at, failed) = of(exit(MonoNs(6), Some(-5), &key, &opening, &Majors::of_nvidia("")));
         assert_eq!((at, failed.edge), (MonoNs(6), Edge::Exit { ret: Some(-5), status: None, lost: false }));
     }

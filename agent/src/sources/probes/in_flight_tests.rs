@@ -36,14 +36,7 @@ impl Story {
         let entries: Vec<_> = entries.iter().map(|call| (KEY, *call)).collect();
         let (said, inside) = (&mut self.said, self.verdict);
         let mut look = |_: &InFlightKey, _: &InFlight, _: Option<&Sample>| Look {
-            state: ThreadState {
-                state: None,
-                wait: None,
-                launcher: false,
-                inside,
-                utime: None,
-                stime: None,
-            },
+            state: ThreadState { state: None, wait: None, launcher: false, inside, utime: None, stime: None },
             sample: None,
         };
         let mut emit = |signal| said.push(words(&signal));

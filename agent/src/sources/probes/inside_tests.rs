@@ -32,14 +32,13 @@ fn verdict_of(reading: &Reading, expected: &Expected<'_>) -> Inside {
 
 #[test]
 fn a_readable_system_call_decides() {
-    use Inside::{Inside, Outside};
     for (text, want) in [
-        (within(16, 7, 0xc020_462a), Inside),
-        (within(16, 0xffff_ffff_0000_0007, 0xc020_462a), Inside),
-        (within(16, 8, 0xc020_462a), Outside),
-        (within(16, 7, 0xc020_462b), Outside),
-        (within(0, 7, 0xc020_462a), Outside),
-        (SyscallText::NotInAny, Outside),
+        (within(16, 7, 0xc020_462a), Inside::Inside),
+        (within(16, 0xffff_ffff_0000_0007, 0xc020_462a), Inside::Inside),
+        (within(16, 8, 0xc020_462a), Inside::Outside),
+        (within(16, 7, 0xc020_462b), Inside::Outside),
+        (within(0, 7, 0xc020_462a), Inside::Outside),
+        (SyscallText::NotInAny, Inside::Outside),
     ] {
         assert_eq!(verdict_of(&seen('S', 0, 0, text), &ioctl()), want, "{text:?}");
     }
@@ -47,27 +46,26 @@ fn a_readable_system_call_decides() {
 
 #[test]
 fn otherwise_state_and_times_decide() {
-    use Inside::{Inside, Outside, Unknown};
     for text in [SyscallText::Running, SyscallText::Unreadable] {
         for (state, utime, stime, want) in [
-            ('R', 0, 98, Inside),
-            ('R', 1, 50, Inside),
-            ('R', 0, 49, Unknown),
-            ('R', 11, 80, Unknown),
-            ('R', 50, 50, Outside),
-            ('R', 97, 0, Outside),
-            ('R', 0, 0, Unknown),
-            ('D', 0, 0, Inside),
-            ('S', 0, 0, Unknown),
-            ('T', 0, 0, Unknown),
-            ('Z', 0, 0, Unknown),
+            ('R', 0, 98, Inside::Inside),
+            ('R', 1, 50, Inside::Inside),
+            ('R', 0, 49, Inside::Unknown),
+            ('R', 11, 80, Inside::Unknown),
+            ('R', 50, 50, Inside::Outside),
+            ('R', 97, 0, Inside::Outside),
+            ('R', 0, 0, Inside::Unknown),
+            ('D', 0, 0, Inside::Inside),
+            ('S', 0, 0, Inside::Unknown),
+            ('T', 0, 0, Inside::Unknown),
+            ('Z', 0, 0, Inside::Unknown),
         ] {
             let got = verdict_of(&seen(state, utime, stime, text), &ioctl());
             assert_eq!(got, want, "{text:?} {state} {utime} {stime}");
         }
     }
     let blind = Reading { stat: None, syscall: SyscallText::Unreadable, gone: false };
-    assert_eq!(verdict_of(&blind, &ioctl()), Unknown);
+    assert_eq!(verdict_of(&blind, &ioctl()), Inside::Unknown);
 }
 
 #[test]

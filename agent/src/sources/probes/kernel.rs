@@ -132,7 +132,9 @@ mod tests {
 
     #[test]
     fn the_last_possible_cpu_is_found() {
-        for (text, want) in [("0-511\n", Some(511)), ("0", Some(0)), ("0-3,8-11\n", Some(11)), ("", None), ("x", None)] {
+        for (text, want) in
+            [("0-511\n", Some(511)), ("0", Some(0)), ("0-3,8-11\n", Some(11)), ("", None), ("x", None)]
+        {
             assert_eq!(highest(text), want, "{text}");
         }
     }

@@ -49,7 +49,9 @@ pub enum LoadError {
     #[error(transparent)]
     Hierarchy(#[from] HierarchyError),
     /// tracefs is not there.
-    #[error("tracefs is not mounted at kernel/tracing or kernel/debug/tracing below the host's sysfs, or unreadable")]
+    #[error(
+        "tracefs is not mounted at kernel/tracing or kernel/debug/tracing below the host's sysfs, or unreadable"
+    )]
     NoTracefs,
     /// The object does not have what this agent expects.
     #[error("the kernel object has no {0}: it is not of this agent's version")]
@@ -96,12 +98,19 @@ impl LoadError {
             Self::Disabled => ("disabled", "remove `--probes off`, or set `probes.enabled: true`"),
             Self::NotBuilt => ("not_built", "run `cargo xtask build-ebpf`, then build the agent again"),
             Self::Prefix(_) => ("open_prefix", "set `probes.open_prefix` to a path such as /dev/nvidia"),
-            Self::NoBtf { .. } => ("no_btf", "run a kernel built with CONFIG_DEBUG_INFO_BTF, or mount the host's /sys"),
+            Self::NoBtf { .. } => {
+                ("no_btf", "run a kernel built with CONFIG_DEBUG_INFO_BTF, or mount the host's /sys")
+            }
             Self::Btf(_) | Self::Offset(_) => ("unknown_kernel", "use an agent that knows this kernel"),
             Self::Hierarchy(_) => ("no_cgroup", "mount the host's cgroups, or set `probes.cgroup`"),
             Self::NoTracefs => ("no_tracefs", "mount -t tracefs tracefs /sys/kernel/tracing"),
-            _ if self.denied() && locked_down => ("lockdown", "leave the kernel's lockdown mode `confidentiality`"),
-            _ if self.denied() => ("not_permitted", "give the agent CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE, or run it as root"),
+            _ if self.denied() && locked_down => {
+                ("lockdown", "leave the kernel's lockdown mode `confidentiality`")
+            }
+            _ if self.denied() => (
+                "not_permitted",
+                "give the agent CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE, or run it as root",
+            ),
             _ => return Exit::Failed(Box::new(self)),
         };
         Exit::Unavailable(Lack { reason, what: self.to_string(), remedy })
@@ -152,6 +161,8 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use aya::sys::SyscallError;
+
     use super::*;
 
     fn reason(error: LoadError, locked_down: bool) -> &'static str {
@@ -190,16 +201,21 @@ mod tests {
 
     #[test]
     fn only_the_end_of_a_refusal_is_kept() {
-        let io_error = io::Error::from_raw_os_error(13);
-        let error = ProgramError::LoadError { io_error, verifier_log: aya_log_text() };
-        let LoadError::Program { text, denied, .. } = LoadError::of_program("ioctl_enter", &error) else {
+        let long = ProgramError::UnknownInterface { name: format!("{}é the end", "é".repeat(LOG_END)) };
+        let LoadError::Program { text, denied, .. } = LoadError::of_program("ioctl_enter", &long) else {
             panic!("a program error")
         };
-        assert!(!denied, "the verifier's answer is no matter of rights");
-        assert!(text.len() <= LOG_END);
+        assert!(text.ends_with("é the end") && text.len() <= LOG_END, "{} bytes", text.len());
+        assert!(!denied);
     }
 
-    fn aya_log_text() -> aya::VerifierLog {
-        aya::VerifierLog::default()
+    #[test]
+    fn what_the_verifier_dislikes_is_no_matter_of_rights() {
+        let refused = |errno| {
+            let io_error = io::Error::from_raw_os_error(errno);
+            ProgramError::SyscallError(SyscallError { call: "bpf_prog_load", io_error })
+        };
+        assert!(!is_denied(&refused(13)));
+        assert!(is_denied(&refused(1)));
     }
 }

@@ -113,9 +113,12 @@ mod tests {
     #[test]
     fn nodes_name_their_driver() {
         let majors = Majors::of_nvidia("");
-        for (node, want) in
-            [("nvidia0", Some("nvidia")), ("nvidiactl", Some("nvidia")), ("nvidia-uvm-tools", Some("uvm")), ("null", None)]
-        {
+        for (node, want) in [
+            ("nvidia0", Some("nvidia")),
+            ("nvidiactl", Some("nvidia")),
+            ("nvidia-uvm-tools", Some("uvm")),
+            ("null", None),
+        ] {
             assert_eq!(majors.driver_of_node(node), want, "{node}");
         }
     }

@@ -143,7 +143,9 @@ impl Probes {
                 up: false,
                 reason: Some("foreign".to_owned()),
             };
-            tracing::warn!("procfs is of another pid namespace: no attribution by pid (run with the host's, hostPID)");
+            tracing::warn!(
+                "procfs is of another pid namespace: no attribution by pid (run with the host's, hostPID)"
+            );
             outlet.offer(Signal::Source { at: mono_now(), source });
         }
         let lost_returns = self.telemetry.counter("warpgauge.probe.lost_returns", &[]);

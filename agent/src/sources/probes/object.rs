@@ -139,13 +139,16 @@ fn map(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, LoadError>
     ebpf.take_map(name).ok_or(LoadError::Missing(name))
 }
 
+/// What works, and what does not.
+type Attached = (Vec<Attachment>, Vec<(Probe, LoadError)>);
+
 /// Puts each probe's programs on their events. A probe that this kernel refuses is left out; without any, all fails.
 fn attach_all(
     ebpf: &mut Ebpf,
     tracefs: &Path,
     kernel: &Kernel,
     choices: &[Choice],
-) -> Result<(Vec<Attachment>, Vec<(Probe, LoadError)>), LoadError> {
+) -> Result<Attached, LoadError> {
     let (mut attachments, mut broken) = (Vec::new(), Vec::new());
     attach(ebpf, tracefs, &[PROCESS_EXIT], kernel, &mut attachments)?;
     let by_tracepoint = |choice: &&Choice| choice.tactic == Some(Tactic::SyscallTracepoint);
@@ -157,13 +160,10 @@ fn attach_all(
         }
     }
     match broken.pop() {
-        Some((_, error)) if working == 0 => Err(error),
-        Some(last) => {
-            broken.push(last);
-            Ok((attachments, broken))
-        }
-        None => Ok((attachments, broken)),
+        Some((_, error)) if working == 0 => return Err(error),
+        last => broken.extend(last),
     }
+    Ok((attachments, broken))
 }
 
 /// All of the hooks that this kernel has, or none of them.

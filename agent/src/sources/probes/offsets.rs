@@ -19,7 +19,9 @@ pub struct Offsets {
 
 /// Something this kernel does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this kernel's BTF has no {what} (its release is not known to this agent: report it, with `uname -r`)")]
+#[error(
+    "this kernel's BTF has no {what} (its release is not known to this agent: report it, with `uname -r`)"
+)]
 pub struct OffsetError {
     what: String,
 }

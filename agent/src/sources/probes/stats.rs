@@ -51,7 +51,8 @@ impl Stats {
     ) -> &[HistogramKey] {
         self.delete.clear();
         for (key, total) in entries {
-            let process = self.processes.entry(key.tgid).or_insert(Known { start: None, over: false, seen: true });
+            let process =
+                self.processes.entry(key.tgid).or_insert(Known { start: None, over: false, seen: true });
             process.seen = true;
             let last = process.over;
             let before = if last {

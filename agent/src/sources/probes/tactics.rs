@@ -147,9 +147,8 @@ fn refusal(probe: Probe, tactic: Tactic, kernel: &Kernel) -> Option<&'static str
         Tactic::SyscallTracepoint => {
             // `open` is not on every architecture and `openat2` not in every kernel: one entry is enough
             let present = |hook: &&Hook| kernel.events.contains(&hook.event);
-            let (ends, entries) = (is_end, |hook: &Hook| !is_end(hook));
-            let both = probe.hooks().iter().filter(present).any(|h| ends(h))
-                && probe.hooks().iter().filter(present).any(entries);
+            let hooks = || probe.hooks().iter().filter(present);
+            let both = hooks().any(is_end) && hooks().any(|hook| !is_end(hook));
             (!both).then_some("no_event")
         }
     }

@@ -68,7 +68,8 @@ impl ThreadFiles {
     /// Looks at one thread.
     pub fn read(&mut self, host: &HostRoot, pid: Pid, tid: Tid) -> Reading {
         let stat = self.file(host, pid, Some(tid), "stat").ok().and_then(parse_stat);
-        let syscall = self.file(host, pid, Some(tid), "syscall").map_or(SyscallText::Unreadable, parse_syscall);
+        let syscall =
+            self.file(host, pid, Some(tid), "syscall").map_or(SyscallText::Unreadable, parse_syscall);
         Reading { stat, syscall, gone: stat.is_none() && self.gone(host, pid, Some(tid)) }
     }
 

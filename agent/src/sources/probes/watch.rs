@@ -191,8 +191,14 @@ fn look(
     call: &InFlight,
     before: Option<&Sample>,
 ) -> Look {
-    let mut state =
-        ThreadState { state: None, wait: None, launcher: false, inside: Inside::Unknown, utime: None, stime: None };
+    let mut state = ThreadState {
+        state: None,
+        wait: None,
+        launcher: false,
+        inside: Inside::Unknown,
+        utime: None,
+        stime: None,
+    };
     if host_pids == Support::No {
         // the numbers name other threads there
         return Look { state, sample: None };
