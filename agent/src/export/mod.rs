@@ -1,14 +1,241 @@
-//! Placeholder.
+//! Export: findings leave at once as records and lines, metrics at their interval.
+//!
+//! In: attributed facts. Out: OTLP to a collector, and lines for people where there is none (or both).
+//! What can go wrong: a receiver is away, slow or refuses; it loses its own batches only, counted, and no other
+//! receiver and no earlier stage ever waits for it. A configuration that cannot work is an error at start.
+
 pub mod catalog;
 pub mod console;
 pub mod otlp;
+pub mod own_logs;
 pub mod own_points;
 pub mod point;
 pub mod record;
 #[cfg(test)]
 mod samples;
 pub mod series;
+pub mod session;
 pub mod snapshot;
 pub mod stalls;
+pub mod state_file;
+#[cfg(test)]
+mod tests;
 pub mod whose;
 pub mod workloads;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use self::console::Console;
+use self::operation::Majors;
+use self::otlp::resource::HostFacts;
+use self::otlp::{Connector, Left, Otlp, OtlpError, Setup, Spool};
+use self::point::Batch;
+use self::record::{Record, Recorder};
+use self::series::Limits;
+use self::session::Session;
+use self::snapshot::Snapshot;
+use crate::config::ExportConfig;
+use crate::host::{HostRoot, wall_anchor};
+use crate::model::{Attributed, Delivery, Fact};
+use crate::telemetry::Telemetry;
+
+/// What everything still queued gets at the end, in all.
+const LAST: Duration = Duration::from_secs(5);
+
+/// What the exporters are made of.
+pub struct Parts {
+    /// What was configured.
+    pub config: ExportConfig,
+    /// Whose telemetry this is.
+    pub facts: HostFacts,
+    /// Where /proc is.
+    pub host: HostRoot,
+    /// Where undelivered records are kept; must exist, 0700. `None` keeps none.
+    pub state_dir: Option<PathBuf>,
+    /// Whom to tell of settled kernel-log records.
+    pub delivery: Arc<Delivery>,
+    /// The agent's own numbers.
+    pub telemetry: Telemetry,
+    /// Where the console prints.
+    pub stdout: Box<dyn Write + Send>,
+}
+
+/// Exporters that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The OTLP configuration cannot work.
+    #[error(transparent)]
+    Otlp(#[from] OtlpError),
+    /// No thread for the console.
+    #[error("no thread for the console: {0}; raise the limit of processes")]
+    Console(std::io::Error),
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Findings taken in.
+    pub findings: u64,
+    /// What became of records that could not be delivered.
+    pub left: Left,
+}
+
+/// All exporters, started.
+#[derive(Debug)]
+pub struct Exporter {
+    snapshot: Snapshot,
+    recorder: Recorder,
+    majors: Majors,
+    otlp: Option<Otlp>,
+    console: Option<Console>,
+    session: Option<Session>,
+    host: HostRoot,
+    interval: Duration,
+    findings: u64,
+}
+
+impl Exporter {
+    /// Starts the exporters; must be called on the runtime. Nothing needs to be reachable.
+    ///
+    /// # Errors
+    /// [`ExportError`], for a configuration that cannot work.
+    pub fn new(parts: Parts) -> Result<Self, ExportError> {
+        let Parts { config, facts, host, state_dir, delivery, telemetry, stdout } = parts;
+        let boot_id = facts.boot_id.clone().unwrap_or_else(|| "unknown".to_owned());
+        let recorder = Recorder::new(&boot_id);
+        let now = wall_anchor();
+        let (console, otlp) = match &config.otlp {
+            None => (Some(Console::start(stdout, Some(delivery), &telemetry)), None),
+            Some(otlp) => {
+                let attributes =
+                    otlp::resource::attributes(&facts, &config.service_name, &config.resource_attributes);
+                let setup = Setup {
+                    connector: Arc::new(Connector::new(otlp.clone())?),
+                    resource: otlp::resource(&attributes),
+                    policy: otlp::retry::Policy::default(),
+                    delivery,
+                    spool: state_dir.clone().map(Spool::new),
+                    telemetry: telemetry.clone(),
+                };
+                // With a collector, only its acknowledgement settles a record.
+                let console = config.console.then(|| Console::start(stdout, None, &telemetry));
+                (console, Some(Otlp::start(setup)?))
+            }
+        };
+        let console = console.transpose().map_err(ExportError::Console)?;
+        let majors = majors(&host);
+        let mut exporter = Self {
+            snapshot: Snapshot::new(now.wall, majors, Limits::default(), telemetry.clone()),
+            recorder,
+            majors,
+            otlp,
+            console,
+            session: None,
+            host,
+            interval: config.metric_interval.max(Duration::from_millis(1)),
+            findings: 0,
+        };
+        let gaps = telemetry.counter("warpgauge.restart.gaps", &[]);
+        if let Some(dir) = state_dir {
+            let errors = telemetry.counter("warpgauge.state.errors", &[]);
+            let (session, gap) = Session::begin(dir, &boot_id, now.wall, errors);
+            exporter.session = Some(session);
+            if let Some(gap) = gap {
+                gaps.add(1);
+                exporter.note(&exporter.recorder.gap(&gap, now));
+            }
+        }
+        Ok(exporter)
+    }
+
+    /// Exports until the inlet closes, then delivers what is left, within 5 s.
+    pub async fn run(mut self, mut inlet: mpsc::Receiver<Attributed<Fact>>) -> Report {
+        let mut ticks = interval_at(Instant::now() + self.interval, self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                fact = inlet.recv() => match fact {
+                    Some(fact) => self.take(&fact),
+                    None => break,
+                },
+                _ = ticks.tick() => self.tick(),
+            }
+        }
+        self.finish().await
+    }
+
+    fn take(&mut self, fact: &Attributed<Fact>) {
+        self.snapshot.push(fact);
+        let Fact::Finding(finding) = &fact.item else { return };
+        self.findings += 1;
+        let now = wall_anchor();
+        let record = self.recorder.finding(finding, fact, &self.majors, now);
+        if let Some(otlp) = &self.otlp {
+            otlp.emit(&record);
+        }
+        if let Some(console) = &self.console {
+            console.finding(finding, fact, &record, &self.majors, now);
+        }
+    }
+
+    fn note(&self, record: &Record) {
+        if let Some(otlp) = &self.otlp {
+            otlp.emit(record);
+        }
+        if let Some(console) = &self.console {
+            console.note(record);
+        }
+    }
+
+    fn tick(&mut self) {
+        // UVM's major is dynamic, and its module may be loaded after the agent.
+        self.majors = majors(&self.host);
+        self.snapshot.set_majors(self.majors);
+        let now = wall_anchor();
+        if let Some(session) = &self.session {
+            session.alive(now.wall);
+        }
+        match &self.otlp {
+            Some(otlp) => {
+                let batch = collect(&mut self.snapshot, otlp.zeros_settled(), &self.host, self.interval);
+                otlp.offer(batch);
+            }
+            None => self.snapshot.expire(),
+        }
+    }
+
+    async fn finish(mut self) -> Report {
+        let (snapshot, host) = (&mut self.snapshot, &self.host);
+        let sent = async {
+            let Some(otlp) = self.otlp else { return Left::default() };
+            let settled = otlp.zeros_settled();
+            otlp.finish(LAST, || collect(snapshot, settled, host, self.interval)).await
+        };
+        let printed = async {
+            if let Some(console) = self.console {
+                console.finish(LAST).await;
+            }
+        };
+        let (left, ()) = tokio::join!(sent, printed);
+        if let Some(session) = self.session {
+            session.end();
+        }
+        Report { findings: self.findings, left }
+    }
+}
+
+fn collect(snapshot: &mut Snapshot, settled: u64, host: &HostRoot, interval: Duration) -> Batch {
+    snapshot.settle_zeros(settled);
+    snapshot.collect(wall_anchor().wall, interval, own_points::usage(host))
+}
+
+/// Empty where /proc/devices cannot be read: UVM's operations are numbers then.
+fn majors(host: &HostRoot) -> Majors {
+    Majors::from_proc_devices(&std::fs::read_to_string(host.proc("devices")).unwrap_or_default())
+}

@@ -48,7 +48,7 @@ impl fmt::Display for Operation {
 }
 
 /// Which driver has which character-device major.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Majors {
     uvm: Option<u32>,
 }

@@ -5,14 +5,14 @@
 //! What can go wrong: no room or no rights (the records are dropped, counted); a file that is not ours or not whole is
 //! set aside as `undelivered.bad`, reported, and never stops the agent.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
 
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, LogsData, ResourceLogs, ScopeLogs};
 use prost::Message;
-use rustix::fs::OFlags;
+
+use crate::export::state_file::{read_regular, write_whole};
 
 /// Larger than any queue may be; a file beyond it is not ours.
 const LARGEST: u64 = 32 << 20;
@@ -56,7 +56,7 @@ impl Spool {
     /// [`SpoolError::Unreadable`] for a file that is not a spool, which is set aside.
     pub fn load(&self) -> Result<Vec<Vec<u8>>, SpoolError> {
         let path = self.file("undelivered.pb");
-        let bytes = match read_regular(&path) {
+        let bytes = match read_regular(&path, LARGEST) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.set_aside(path, error.to_string())),
@@ -77,7 +77,7 @@ impl Spool {
         let scope_logs = vec![ScopeLogs { log_records, ..ScopeLogs::default() }];
         let data = LogsData { resource_logs: vec![ResourceLogs { scope_logs, ..ResourceLogs::default() }] };
         let (new, path) = (self.file("undelivered.new"), self.file("undelivered.pb"));
-        write_whole(&new, &data.encode_to_vec())
+        write_whole(&new, &data.encode_to_vec(), true)
             .and_then(|()| fs::rename(&new, &path))
             .and_then(|()| File::open(&self.dir)?.sync_all())
             .map_err(|error| SpoolError::Io { path, error })
@@ -111,36 +111,6 @@ impl Spool {
 fn records(data: LogsData) -> impl Iterator<Item = LogRecord> {
     let scopes = data.resource_logs.into_iter().flat_map(|resource| resource.scope_logs);
     scopes.flat_map(|scope| scope.log_records)
-}
-
-fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
-    // NONBLOCK: opening a FIFO that somebody put there must not hang.
-    let file =
-        OpenOptions::new().read(true).custom_flags(flags(OFlags::NOFOLLOW | OFlags::NONBLOCK)).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    if file.take(LARGEST + 1).read_to_end(&mut bytes)? as u64 > LARGEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "too large"));
-    }
-    Ok(bytes)
-}
-
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).custom_flags(flags(OFlags::NOFOLLOW));
-    let mut file = options.open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-fn flags(flags: OFlags) -> i32 {
-    flags.bits().cast_signed()
 }
 
 #[cfg(test)]

@@ -16,8 +16,7 @@ use super::stalls::Stalls;
 use super::whose::{Whose, process_of};
 use super::workloads::Workloads;
 use crate::model::{
-    Attributed, CallStats, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Signal, Stall, WallAnchor,
-    WallNs, Xid,
+    Attributed, CallStats, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Signal, Stall, WallNs, Xid,
 };
 use crate::telemetry::{Attributes, Telemetry};
 
@@ -40,6 +39,8 @@ pub const XID_CLASSES: &[&str] = &[
 pub struct Snapshot {
     start: WallNs,
     collected: WallNs,
+    /// Time of the latest fact: by it workloads grow old, so that a replay ages them as a live node does.
+    latest: MonoNs,
     table: Table,
     workloads: Workloads,
     stalls: Stalls,
@@ -56,6 +57,7 @@ impl Snapshot {
         Self {
             start,
             collected: start,
+            latest: MonoNs(0),
             table: Table::new(start, limits, telemetry.clone()),
             workloads: Workloads::default(),
             stalls: Stalls::default(),
@@ -73,6 +75,10 @@ impl Snapshot {
 
     /// Books one fact.
     pub fn push(&mut self, fact: &Attributed<Fact>) {
+        self.latest = self.latest.max(match &fact.item {
+            Fact::Reading(signal) => signal.at(),
+            Fact::Finding(finding) => finding.at,
+        });
         match &fact.item {
             Fact::Reading(Signal::CallStats { at, stats }) => self.calls(fact, *at, stats),
             Fact::Reading(Signal::Gpu { gpu, .. }) => self.gpu(gpu),
@@ -98,14 +104,14 @@ impl Snapshot {
         }
     }
 
-    /// All series as of `now.mono`. New rare counters get their zero one `interval` earlier.
+    /// All series as of now. New rare counters get their zero one `interval` earlier.
     ///
     /// A wall clock that was set back does not take points back with it: they go on from the latest one until the
     /// clock has caught up.
-    pub fn collect(&mut self, now: WallAnchor, interval: Duration, usage: Option<Usage>) -> Batch {
-        self.expire(now.mono);
+    pub fn collect(&mut self, now: WallNs, interval: Duration, usage: Option<Usage>) -> Batch {
+        self.expire();
         self.generation += 1;
-        let at = WallNs(now.wall.0.max(self.collected.0.saturating_add(1)));
+        let at = WallNs(now.0.max(self.collected.0.saturating_add(1)));
         self.collected = at;
         let (zeros, mut points) = self.table.collect(at, interval, self.generation);
         points.extend(own_points::points(&self.telemetry, usage, self.start, at));
@@ -118,8 +124,8 @@ impl Snapshot {
     }
 
     /// Ends the series of workloads that are over. Part of [`Self::collect`]; for agents that export no metrics.
-    pub fn expire(&mut self, now: MonoNs) {
-        if self.workloads.expire(now) {
+    pub fn expire(&mut self) {
+        if self.workloads.expire(self.latest) {
             let workloads = &self.workloads;
             self.table.retain(|whose| workloads.holds(whose));
         }

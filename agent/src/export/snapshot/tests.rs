@@ -11,12 +11,8 @@ use crate::model::{
 
 const INTERVAL: Duration = Duration::from_secs(10);
 
-fn anchor(seconds: u64) -> WallAnchor {
-    WallAnchor { mono: MonoNs(seconds * 1_000_000_000), wall: WallNs((1_000 + seconds) * 1_000_000_000) }
-}
-
 fn wall(seconds: u64) -> WallNs {
-    anchor(seconds).wall
+    WallNs((1_000 + seconds) * 1_000_000_000)
 }
 
 fn snapshot(limits: Limits) -> Snapshot {
@@ -81,6 +77,11 @@ fn stall(id: &str, state: StallState, seconds: u64) -> Attributed<Fact> {
     of(Fact::Finding(Box::new(Finding { id: id.into(), at: MonoNs(0), severity, kind })), 1, "p")
 }
 
+fn tick(seconds: u64) -> Attributed<Fact> {
+    let at = MonoNs(seconds * 1_000_000_000);
+    Attributed { item: Fact::Reading(Signal::Tick { at }), processes: vec![] }
+}
+
 fn of_metric<'a>(points: &'a [Point], name: &str) -> Vec<&'a Point> {
     points.iter().filter(|point| point.metric.name == name).collect()
 }
@@ -96,7 +97,7 @@ fn calls_of_all_processes_of_a_workload_add_up_in_one_series() {
     snapshot.push(&of(calls(1, 3, 2, false), 1, "p"));
     snapshot.push(&of(calls(2, 5, 1, true), 2, "p"));
     snapshot.push(&of(calls(3, 5, 1, false), 3, "q"));
-    let batch = snapshot.collect(anchor(10), INTERVAL, None);
+    let batch = snapshot.collect(wall(10), INTERVAL, None);
     let durations = of_metric(&batch.points, "gpu.driver.call.duration");
     assert_eq!(durations.len(), 2, "one per workload");
     let want = "gpu.driver.device=195:255 gpu.driver.call=ioctl gpu.driver.operation=NV_ESC_RM_CONTROL \
@@ -107,7 +108,7 @@ fn calls_of_all_processes_of_a_workload_add_up_in_one_series() {
     assert_eq!((latency.slots[3], latency.slots[5], latency.count(), latency.sum_ns), (2, 1, 3, 4_500));
 
     snapshot.push(&of(calls(1, 3, 1, false), 1, "p"));
-    let batch = snapshot.collect(anchor(20), INTERVAL, None);
+    let batch = snapshot.collect(wall(20), INTERVAL, None);
     let point = of_metric(&batch.points, "gpu.driver.call.duration")[0];
     let Value::Latency(latency) = &point.value else { panic!("a histogram") };
     assert_eq!((latency.count(), point.start), (4, Some(wall(0))), "cumulative, and its start does not move");
@@ -118,13 +119,15 @@ fn the_series_of_a_workload_that_ended_end_and_begin_anew_with_a_later_start() {
     let mut snapshot = snapshot(Limits::default());
     snapshot.push(&of(calls(1, 3, 2, true), 1, "p"));
     for at in [10, 290] {
-        let batch = snapshot.collect(anchor(at), INTERVAL, None);
+        snapshot.push(&tick(at));
+        let batch = snapshot.collect(wall(at), INTERVAL, None);
         assert_eq!(of_metric(&batch.points, "gpu.driver.call.duration").len(), 1, "{at}");
     }
-    let batch = snapshot.collect(anchor(300), INTERVAL, None);
+    snapshot.push(&tick(300));
+    let batch = snapshot.collect(wall(300), INTERVAL, None);
     assert!(of_metric(&batch.points, "gpu.driver.call.duration").is_empty());
     snapshot.push(&of(calls(2, 3, 1, false), 2, "p"));
-    let batch = snapshot.collect(anchor(310), INTERVAL, None);
+    let batch = snapshot.collect(wall(310), INTERVAL, None);
     let point = of_metric(&batch.points, "gpu.driver.call.duration")[0];
     assert_eq!(point.start, Some(wall(300)));
 }
@@ -135,7 +138,7 @@ fn series_beyond_the_limit_are_refused_and_counted() {
     for pod in ["p", "q", "q"] {
         snapshot.push(&of(calls(1, 3, 1, false), 1, pod));
     }
-    let batch = snapshot.collect(anchor(10), INTERVAL, None);
+    let batch = snapshot.collect(wall(10), INTERVAL, None);
     assert_eq!(of_metric(&batch.points, "gpu.driver.call.duration").len(), 1);
     let refused = of_metric(&batch.points, "warpgauge.series.refused");
     let seen: Vec<_> = refused.iter().map(|p| (attributes(p), p.value.clone())).collect();
@@ -151,7 +154,7 @@ fn a_known_gpu_has_a_zero_for_every_class_and_an_error_is_one_more() {
     let signal = Signal::Gpu { at: MonoNs(0), gpu };
     snapshot.push(&Attributed { item: Fact::Reading(signal), processes: vec![] });
     snapshot.push(&xid(79, "bus", None));
-    let batch = snapshot.collect(anchor(10), INTERVAL, None);
+    let batch = snapshot.collect(wall(10), INTERVAL, None);
     let errors = of_metric(&batch.points, "gpu.xid.errors");
     let total = |p: &&Point| if let Value::Count(n) = p.value { n } else { panic!("a count") };
     assert_eq!(errors.len(), XID_CLASSES.len());
@@ -163,9 +166,9 @@ fn a_known_gpu_has_a_zero_for_every_class_and_an_error_is_one_more() {
 #[test]
 fn a_new_code_is_preceded_by_a_zero_that_stays_until_it_is_settled() {
     let mut snapshot = snapshot(Limits::default());
-    snapshot.collect(anchor(10), INTERVAL, None);
+    snapshot.collect(wall(10), INTERVAL, None);
     snapshot.push(&xid(79, "bus", None));
-    let first = snapshot.collect(anchor(20), INTERVAL, None);
+    let first = snapshot.collect(wall(20), INTERVAL, None);
     let first_zeros: Vec<_> = first.zeros.iter().map(|(_, point)| point.clone()).collect();
     let zeros = of_metric(&first_zeros, "gpu.xid.errors.by_code");
     assert_eq!(attributes(zeros[0]), "gpu.pci.address=0000:3b:00.0 gpu.xid.class=bus gpu.xid.code=79");
@@ -173,10 +176,10 @@ fn a_new_code_is_preceded_by_a_zero_that_stays_until_it_is_settled() {
     let one = of_metric(&first.points, "gpu.xid.errors.by_code")[0];
     assert_eq!((one.at, one.start, &one.value), (wall(20), Some(wall(10)), &Value::Count(1)));
 
-    let second = snapshot.collect(anchor(30), INTERVAL, None);
+    let second = snapshot.collect(wall(30), INTERVAL, None);
     assert_eq!(second.zeros, first.zeros, "the first export failed: the same zero again");
     snapshot.settle_zeros(first.generation);
-    assert_eq!(snapshot.collect(anchor(40), INTERVAL, None).zeros, vec![]);
+    assert_eq!(snapshot.collect(wall(40), INTERVAL, None).zeros, vec![]);
 }
 
 #[test]
@@ -185,7 +188,7 @@ fn a_stall_is_active_while_it_lasts_and_its_time_is_booked() {
     let mut seen = Vec::new();
     for (state, seconds) in [(StallState::Begin, 1), (StallState::Update, 61), (StallState::End, 75)] {
         snapshot.push(&stall("s", state, seconds));
-        let batch = snapshot.collect(anchor(seconds), INTERVAL, None);
+        let batch = snapshot.collect(wall(seconds), INTERVAL, None);
         let value = |name| of_metric(&batch.points, name)[0].value.clone();
         seen.push((value("gpu.stall.active"), value("gpu.stall.count"), value("gpu.stall.time")));
         let active = of_metric(&batch.points, "gpu.stall.active")[0];
@@ -201,9 +204,8 @@ fn a_wall_clock_set_back_does_not_take_points_back() {
     let mut snapshot = snapshot(Limits::default());
     snapshot.push(&of(calls(1, 3, 2, false), 1, "p"));
     let at = |batch: &Batch| batch.points[0].at;
-    let before = at(&snapshot.collect(anchor(100), INTERVAL, None));
-    let back = WallAnchor { mono: MonoNs(110_000_000_000), wall: wall(50) };
-    assert_eq!(at(&snapshot.collect(back, INTERVAL, None)), WallNs(before.0 + 1));
+    let before = at(&snapshot.collect(wall(100), INTERVAL, None));
+    assert_eq!(at(&snapshot.collect(wall(50), INTERVAL, None)), WallNs(before.0 + 1));
 }
 
 #[test]
@@ -212,7 +214,7 @@ fn every_attribute_that_leaves_is_in_the_catalogue() {
     snapshot.push(&of(calls(1, 3, 2, false), 1, "p"));
     snapshot.push(&xid(79, "bus", Some("GPU-1")));
     snapshot.push(&stall("s", StallState::Begin, 1));
-    let batch = snapshot.collect(anchor(10), INTERVAL, own_points::usage(&crate::host::HostRoot::default()));
+    let batch = snapshot.collect(wall(10), INTERVAL, own_points::usage(&crate::host::HostRoot::default()));
     assert!(batch.points.len() > 8);
     for point in batch.points.iter().chain(batch.zeros.iter().map(|(_, point)| point)) {
         for (name, _) in point.attributes.iter() {

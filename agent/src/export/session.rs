@@ -1,0 +1,96 @@
+//! Whether the previous run ended on purpose.
+//!
+//! In: the state directory. Out: a [`Gap`] where the previous run was killed; what was only in its memory is lost, and
+//! that is reported instead of being passed over.
+//! The file `session` holds the boot and the time the run was last known to be alive; a run that ends on purpose
+//! removes it. What can go wrong: it cannot be written; then a kill goes unnoticed, and the errors are counted.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use super::record::Gap;
+use super::state_file::{read_regular, write_whole};
+use crate::model::WallNs;
+use crate::telemetry::Counter;
+
+/// The mark of this run.
+#[derive(Debug)]
+pub struct Session {
+    file: PathBuf,
+    boot_id: String,
+    errors: Counter,
+}
+
+impl Session {
+    /// Begins a run; returns the gap that the previous one left.
+    pub fn begin(dir: PathBuf, boot_id: &str, now: WallNs, errors: Counter) -> (Self, Option<Gap>) {
+        let session = Self { file: dir.join("session"), boot_id: boot_id.to_owned(), errors };
+        let gap = match read_regular(&session.file, 4_096) {
+            Ok(bytes) => session.gap(&String::from_utf8_lossy(&bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(_) => {
+                session.errors.add(1);
+                None
+            }
+        };
+        session.alive(now);
+        (session, gap)
+    }
+
+    /// The run is still going.
+    pub fn alive(&self, now: WallNs) {
+        let new = self.file.with_extension("new");
+        let line = format!("{} {}\n", self.boot_id, now.0);
+        if write_whole(&new, line.as_bytes(), false).and_then(|()| fs::rename(&new, &self.file)).is_err() {
+            self.errors.add(1);
+        }
+    }
+
+    /// The run ends on purpose.
+    pub fn end(self) {
+        if fs::remove_file(&self.file).is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+            self.errors.add(1);
+        }
+    }
+
+    fn gap(&self, text: &str) -> Option<Gap> {
+        let (boot_id, last_seen) = text.trim_end().split_once(' ')?;
+        Some(Gap { last_seen: WallNs(last_seen.parse().ok()?), rebooted: boot_id != self.boot_id })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::samples::scratch;
+
+    fn begin(dir: &std::path::Path, boot_id: &str) -> (Session, Option<Gap>) {
+        Session::begin(dir.to_owned(), boot_id, WallNs(5), Counter::default())
+    }
+
+    #[test]
+    fn only_a_run_that_did_not_end_on_purpose_leaves_a_gap() {
+        let dir = scratch("session");
+        let (first, gap) = begin(dir.path(), "boot");
+        assert_eq!(gap, None);
+        first.end();
+        let (second, gap) = begin(dir.path(), "boot");
+        assert_eq!(gap, None);
+        second.alive(WallNs(77));
+        drop(second); // killed
+        assert_eq!(begin(dir.path(), "boot").1, Some(Gap { last_seen: WallNs(77), rebooted: false }));
+        assert_eq!(begin(dir.path(), "next").1, Some(Gap { last_seen: WallNs(5), rebooted: true }));
+    }
+
+    #[test]
+    fn garbage_is_no_gap_and_a_missing_directory_is_counted() {
+        let dir = scratch("session");
+        fs::write(dir.path().join("session"), [0xff, b' ', b'x']).unwrap();
+        assert_eq!(begin(dir.path(), "boot").1, None);
+        let errors = Counter::default();
+        let missing = dir.path().join("missing");
+        let (_, gap) = Session::begin(missing, "boot", WallNs(5), errors.clone());
+        assert_eq!((gap, errors.get()), (None, 1));
+    }
+}
