@@ -15,7 +15,12 @@ fn stderr(out: &Output) -> String {
 
 #[test]
 fn wrong_usage_is_64() {
-    for args in [&["run", "--no-such-flag"][..], &["run", "--probes", "perhaps"], &["walk"], &["run", "--findings", "x"]] {
+    for args in [
+        &["run", "--no-such-flag"][..],
+        &["run", "--probes", "perhaps"],
+        &["walk"],
+        &["run", "--findings", "x"],
+    ] {
         let out = run(args);
         assert_eq!(out.status.code(), Some(64), "{args:?}: {}", stderr(&out));
         assert!(out.stdout.is_empty() && !out.stderr.is_empty(), "{args:?}");

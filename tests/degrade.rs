@@ -18,16 +18,11 @@ fn hiding(script: &str) -> Vec<String> {
 const NO_BTF: &str = "mount --bind /dev/null /sys/kernel/btf/vmlinux";
 const NO_TRACEFS: &str = "mount -t tmpfs none /sys/kernel/tracing; mount -t tmpfs none /sys/kernel/debug";
 /// Root without the right to read the kernel log.
-const NO_SYSLOG: [&str; 3] = ["setpriv", "--inh-caps=-syslog,-sys_admin", "--bounding-set=-syslog,-sys_admin"];
+const NO_SYSLOG: [&str; 3] =
+    ["setpriv", "--inh-caps=-syslog,-sys_admin", "--bounding-set=-syslog,-sys_admin"];
 /// Somebody without any right.
-const NOBODY: [&str; 6] = [
-    "setpriv",
-    "--reuid=65534",
-    "--regid=65534",
-    "--clear-groups",
-    "--inh-caps=-all",
-    "--bounding-set=-all",
-];
+const NOBODY: [&str; 6] =
+    ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"];
 
 struct Lacking {
     scratch: Scratch,

@@ -91,7 +91,8 @@ fn stopping_with_a_dead_collector_loses_nothing() {
     let agent = setup.start();
     lines.wait_for_all(&collector);
     wait_for_balance(&collector, 10);
-    let repeated: Vec<_> = lines.by_text(&collector).into_iter().filter(|(_, uids)| uids.len() != 1).collect();
+    let repeated: Vec<_> =
+        lines.by_text(&collector).into_iter().filter(|(_, uids)| uids.len() != 1).collect();
     assert_eq!(repeated, [], "each once");
     assert!(agent.terminate().success());
 }

@@ -40,7 +40,9 @@ fn live(dir: &Path) -> anyhow::Result<()> {
     println!("What stands in for what, since this needs no GPU:");
     println!("  /dev/tty0            for /dev/nvidiactl: a real device node with a real driver behind it");
     println!("  VT_WAITACTIVE        for an RM call that hangs: a real ioctl that waits in the kernel");
-    println!("  a line in /dev/kmsg  for the driver's: the same text, but from user space, which only this demo believes");
+    println!(
+        "  a line in /dev/kmsg  for the driver's: the same text, but from user space, which only this demo believes"
+    );
     let collector = collector(dir);
     let mut agent = Setup::new(dir)
         .to(&collector.address)
@@ -57,7 +59,10 @@ fn live(dir: &Path) -> anyhow::Result<()> {
     let tty = Tty::hold();
     let mut victim = tty.victim();
     pod.admit(&victim);
-    println!("\nA process (pid {}) in a pod's cgroup goes into the driver and does not come back…", victim.id());
+    println!(
+        "\nA process (pid {}) in a pod's cgroup goes into the driver and does not come back…",
+        victim.id()
+    );
     tty.hang(&mut victim);
     let pid = victim.id().to_string();
     let of_victim = |r: &Record, event: &str| r.event == event && r.get("process.pid") == pid;
@@ -67,7 +72,9 @@ fn live(dir: &Path) -> anyhow::Result<()> {
     show_stall(&begun);
 
     println!("\n…and the driver reports an error of that process:");
-    let text = format!("NVRM: Xid (PCI:{PCI}): 31, pid={pid}, name=ioctl-victim, Ch 00000008, intr 00000000. MMU Fault");
+    let text = format!(
+        "NVRM: Xid (PCI:{PCI}): 31, pid={pid}, name=ioctl-victim, Ch 00000008, intr 00000000. MMU Fault"
+    );
     println!("  {text}");
     let mut kmsg = std::fs::File::options().write(true).open("/dev/kmsg").context("/dev/kmsg")?;
     kmsg.write_all(format!("<4>{text}").as_bytes()).context("/dev/kmsg")?;
@@ -80,7 +87,10 @@ fn live(dir: &Path) -> anyhow::Result<()> {
     tty.release();
     victim.wait().context("the victim")?;
     let ended = wait_for("the end of the stall at the Collector", 30, || {
-        collector.records().into_iter().find(|r| of_victim(r, "gpu.stall") && r.get("gpu.stall.state") == "end")
+        collector
+            .records()
+            .into_iter()
+            .find(|r| of_victim(r, "gpu.stall") && r.get("gpu.stall.state") == "end")
     });
     show_stall(&ended);
     let calls = wait_for("the call in the histogram", 30, || {
@@ -89,7 +99,12 @@ fn live(dir: &Path) -> anyhow::Result<()> {
             p.name == "gpu.driver.call.duration" && p.has(&series) && 1.0 < p.sum
         })
     });
-    println!("  histogram  {} call, {:.3} s, bucket {:?}", calls.value, calls.sum, calls.buckets.unwrap_or_default().1);
+    println!(
+        "  histogram  {} call, {:.3} s, bucket {:?}",
+        calls.value,
+        calls.sum,
+        calls.buckets.unwrap_or_default().1
+    );
     let status = agent.terminate();
     println!("\nThe agent was told to stop: {status}.");
     Ok(())
@@ -100,14 +115,21 @@ fn collector(dir: &Path) -> Collector {
         println!("\nStarting the OpenTelemetry Collector and the agent on loopback.");
         return Collector::start(dir);
     }
-    println!("\nNeither Go nor a built Collector is on this machine: a small built-in OTLP receiver takes its place.");
+    println!(
+        "\nNeither Go nor a built Collector is on this machine: a small built-in OTLP receiver takes its place."
+    );
     Collector::built_in(dir)
 }
 
 fn show_stall(r: &Record) {
     println!("The Collector received, with severity {}:", r.severity_text);
     println!("  event      {} {} ({})", r.event, r.get("gpu.stall.state"), r.get("gpu.stall.cause"));
-    println!("  device     {}, {} {}", r.get("gpu.driver.device"), r.get("gpu.driver.call"), r.get("gpu.driver.operation"));
+    println!(
+        "  device     {}, {} {}",
+        r.get("gpu.driver.device"),
+        r.get("gpu.driver.call"),
+        r.get("gpu.driver.operation")
+    );
     let seconds: f64 = r.get("gpu.stall.duration").parse().unwrap_or_default();
     let so_far = if r.get("gpu.stall.state") == "end" { "in all" } else { "so far" };
     println!("  how long   {seconds:.3} s {so_far}; {}", r.get("gpu.stall.evidence"));
@@ -116,7 +138,13 @@ fn show_stall(r: &Record) {
 
 fn show_xid(r: &Record) {
     println!("The Collector received, with severity {}:", r.severity_text);
-    println!("  event      {} {} ({}) on {}", r.event, r.get("gpu.xid.code"), r.get("gpu.xid.name"), r.get("gpu.pci.address"));
+    println!(
+        "  event      {} {} ({}) on {}",
+        r.event,
+        r.get("gpu.xid.code"),
+        r.get("gpu.xid.name"),
+        r.get("gpu.pci.address")
+    );
     println!("  class      {}, action {}", r.get("gpu.xid.class"), r.get("gpu.xid.action"));
     show_whose(r);
 }

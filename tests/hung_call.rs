@@ -72,7 +72,10 @@ fn check(version: Version, forced: &str) {
     let real = began.elapsed().as_secs_f64();
     let end = wait_for("the end of the stall", 20, || stalls("end").into_iter().next());
     let length: f64 = end.get("gpu.stall.duration").parse().unwrap();
-    assert!((0.8 * real..=1.2 * real).contains(&length), "closed with {length} s, the call took about {real} s");
+    assert!(
+        (0.8 * real..=1.2 * real).contains(&length),
+        "closed with {length} s, the call took about {real} s"
+    );
     assert_eq!(end.get("gpu.stall.id"), begin.get("gpu.stall.id"), "the same episode");
     assert_eq!(end.time, begin.time, "an episode's time is its begin");
     assert_ne!(end.get("log.record.uid"), begin.get("log.record.uid"));
@@ -104,9 +107,16 @@ fn assert_histogram(collector: &Collector, pod: &PodCgroup, length: f64) {
     });
     assert_eq!(point.value, 1.0, "one call");
     assert_eq!(point.unit, "s");
-    assert!((point.sum - length).abs() < 1e-6, "the sum is exact: {} s, the record says {length} s", point.sum);
+    assert!(
+        (point.sum - length).abs() < 1e-6,
+        "the sum is exact: {} s, the record says {length} s",
+        point.sum
+    );
     let bucket = (length.log2().ceil() as i64) - 1;
-    assert!(2f64.powi(bucket as i32) < length && length <= 2f64.powi(bucket as i32 + 1), "{length} in {bucket}");
+    assert!(
+        2f64.powi(bucket as i32) < length && length <= 2f64.powi(bucket as i32 + 1),
+        "{length} in {bucket}"
+    );
     assert_eq!(point.buckets, Some((0, [(bucket, 1)].into())), "scale 0, one call in bucket {bucket}");
     assert!(0 < point.start && point.start <= point.time, "a cumulative series has a start");
     assert_eq!(point.attributes["container.id"], pod.container_id);

@@ -129,7 +129,8 @@ fn restarted_by_sigterm_each_record_arrives_once() {
     let agent = setup.start();
     lines.wait_for_all(&collector);
     assert!(agent.terminate().success());
-    let repeated: Vec<_> = lines.by_text(&collector).into_iter().filter(|(_, uids)| uids.len() != 1).collect();
+    let repeated: Vec<_> =
+        lines.by_text(&collector).into_iter().filter(|(_, uids)| uids.len() != 1).collect();
     assert_eq!(repeated, [], "each of {} lines once", lines.written());
     assert_eq!(collector.latest("warpgauge.restart.gaps", &[]).unwrap_or(0.0), 0.0, "no gap");
 }
@@ -156,7 +157,8 @@ fn restarted_by_sigkill_none_is_missing_and_repeats_carry_the_same_uid() {
     let distinct: std::collections::BTreeSet<_> = uids.values().map(|uids| &uids[0]).collect();
     assert_eq!(distinct.len(), lines.written(), "each line has its own uid");
     let gaps = wait_for("the gap as a record", 30, || {
-        let gaps: Vec<_> = collector.records().into_iter().filter(|r| r.event == "warpgauge.restart").collect();
+        let gaps: Vec<_> =
+            collector.records().into_iter().filter(|r| r.event == "warpgauge.restart").collect();
         (gaps.len() == 3).then_some(gaps)
     });
     assert!(gaps.iter().all(|gap| gap.get("warpgauge.restart.reason") == "killed"), "{gaps:?}");

@@ -1,5 +1,6 @@
 //! Tests of the whole agent, from the inside out: replay → this host's kernel → the real Collector → every lack.
 #![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod command_line;
 mod degrade;

@@ -15,7 +15,9 @@ use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, 
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
-use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsServiceRequest, ExportMetricsServiceResponse};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
 use tonic::{Request, Response, Status};
 
 struct Lines(Mutex<File>);
@@ -59,7 +61,8 @@ impl MetricsService for Lines {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let address = std::env::var("WARPGAUGE_COLLECTOR_OTLP").context("WARPGAUGE_COLLECTOR_OTLP must name host:port")?;
+    let address =
+        std::env::var("WARPGAUGE_COLLECTOR_OTLP").context("WARPGAUGE_COLLECTOR_OTLP must name host:port")?;
     let logs = LogsServiceServer::new(Lines::open("WARPGAUGE_COLLECTOR_LOGS")?);
     let metrics = MetricsServiceServer::new(Lines::open("WARPGAUGE_COLLECTOR_METRICS")?);
     let server = tonic::transport::Server::builder().add_service(logs).add_service(metrics);

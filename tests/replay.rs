@@ -36,7 +36,12 @@ fn check(name: &str) -> Vec<Value> {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&golden, &text).unwrap();
     }
-    assert_eq!(text, std::fs::read_to_string(&golden).unwrap_or_default(), "UPDATE=1 rewrites {}", golden.display());
+    assert_eq!(
+        text,
+        std::fs::read_to_string(&golden).unwrap_or_default(),
+        "UPDATE=1 rewrites {}",
+        golden.display()
+    );
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -88,7 +93,9 @@ fn every_piece_of_evidence_is_required() {
         .join("\n");
     let outside = text.replace("\"inside\": \"inside\"", "\"inside\": \"outside\"");
     let monitor = text.replace("\"role\": \"workload\"", "\"role\": \"monitor\"");
-    for (name, text) in [("no call", no_call), ("no check", no_check), ("outside", outside), ("monitor", monitor)] {
+    for (name, text) in
+        [("no call", no_call), ("no check", no_check), ("outside", outside), ("monitor", monitor)]
+    {
         let scratch = Scratch::new(&format!("evidence-{}", name.replace(' ', "-")));
         let scenario = scratch.path().join("scenario.jsonl");
         std::fs::write(&scenario, text).unwrap();

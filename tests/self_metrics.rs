@@ -17,9 +17,7 @@ fn the_first_xid_of_a_code_is_seen_by_increase() {
     let mut lines = Lines::new("first-xid");
     lines.write(1);
     let series = [("gpu.pci.address", "0000:9b:00.0"), ("gpu.xid.code", "31")];
-    wait_for("the counter", 30, || {
-        collector.latest("gpu.xid.errors.by_code", &series).filter(|n| 1.0 <= *n)
-    });
+    wait_for("the counter", 30, || collector.latest("gpu.xid.errors.by_code", &series).filter(|n| 1.0 <= *n));
     let points: Vec<_> = collector.points();
     let points: Vec<_> =
         points.into_iter().filter(|p| p.name == "gpu.xid.errors.by_code" && p.has(&series)).collect();
@@ -27,7 +25,8 @@ fn the_first_xid_of_a_code_is_seen_by_increase() {
     assert!(points.iter().all(|p| p.start <= points[0].time), "one start for all: {points:?}");
     let interval = points[1].time - points[0].time;
     assert!((100_000_000..=20_000_000_000).contains(&interval), "one interval earlier, not {interval} ns");
-    let ordered = points.windows(2).all(|pair| pair[0].time <= pair[1].time && pair[0].value <= pair[1].value);
+    let ordered =
+        points.windows(2).all(|pair| pair[0].time <= pair[1].time && pair[0].value <= pair[1].value);
     assert!(ordered, "{points:?}");
     assert!(agent.terminate().success());
 }
@@ -65,7 +64,8 @@ fn every_series_has_the_nodes_resource_and_a_name_of_the_catalogue() {
 
 #[track_caller]
 fn assert_resource(resource: &warpgauge_tests::harness::received::Attributes) {
-    for (name, want) in [("service.name", "gpu-agent"), ("k8s.cluster.name", "east"), ("host.name", "node-7")] {
+    for (name, want) in [("service.name", "gpu-agent"), ("k8s.cluster.name", "east"), ("host.name", "node-7")]
+    {
         assert_eq!(resource.get(name).map(String::as_str), Some(want), "{resource:?}");
     }
     assert!(resource.contains_key("service.instance.id"), "{resource:?}");

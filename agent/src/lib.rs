@@ -34,6 +34,7 @@ pub mod export;
 
 pub mod config;
 pub mod host;
+pub mod logging;
 pub mod pipeline;
 pub mod supervise;
 pub mod telemetry;

@@ -14,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 use warpgauge::config::{self, Config, flags::Flags};
 use warpgauge::export::findings::Findings;
+use warpgauge::export::otlp::resource::HostFacts;
 use warpgauge::telemetry::Telemetry;
 use warpgauge::{logging, pipeline};
 
@@ -79,7 +80,7 @@ fn main() -> ExitCode {
     };
     let ended = match &args.replay {
         Some(file) => replay(&config, file, args.findings.as_deref()),
-        None => run(config).map(|()| ExitCode::SUCCESS),
+        None => run(config),
     };
     ended.unwrap_or_else(|e| {
         // Nothing to do when the terminal is gone.
@@ -88,7 +89,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(config: Config) -> anyhow::Result<()> {
+fn run(config: Config) -> anyhow::Result<ExitCode> {
     // Two threads: one may be in a slow read of /proc while the other serves the rest.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -98,14 +99,23 @@ fn run(config: Config) -> anyhow::Result<()> {
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(async {
-        let telemetry = Telemetry::default();
-        let own_logs = logging::start(&config.export, &config.host);
+        let lookup = |name: &str| std::env::var(name).ok();
+        let facts = HostFacts::read(&config.host, lookup);
+        let logging = match logging::start(&config.export, &facts, lookup("WARPGAUGE_LOG")) {
+            Ok(logging) => logging,
+            Err(e) => return refused(&e),
+        };
         let stop = CancellationToken::new();
         tokio::spawn(on_signal(stop.clone()).context("cannot listen for SIGTERM")?);
-        pipeline::run(config, telemetry, stop).await;
-        own_logs.flush().await;
-        Ok(())
+        let ended = pipeline::run(config, facts, Telemetry::default(), stop).await;
+        logging.finish().await;
+        ended.map_or_else(|e| refused(&e), |()| Ok(ExitCode::SUCCESS))
     })
+}
+
+fn refused(problem: &dyn std::error::Error) -> anyhow::Result<ExitCode> {
+    writeln!(io::stderr(), "{problem}")?;
+    Ok(ExitCode::from(REFUSED))
 }
 
 /// Cancels `stop` at the first SIGTERM or SIGINT; at a second one the agent ends at once.
@@ -129,7 +139,9 @@ fn replay(config: &Config, file: &Path, findings_file: Option<&Path>) -> anyhow:
     match findings_file {
         Some(path) => {
             let out = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-            findings.write(BufWriter::new(out)).with_context(|| format!("cannot write {}", path.display()))?;
+            findings
+                .write(BufWriter::new(out))
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         None => findings.write(io::stdout().lock()).context("cannot write to standard output")?,
     }

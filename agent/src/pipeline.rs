@@ -17,7 +17,8 @@ use crate::correlate::Correlate;
 use crate::enrich::lookup::Lookup;
 use crate::enrich::pid_namespace::{self, PidNamespace};
 use crate::enrich::{Ask, Attributor};
-use crate::export;
+use crate::export::otlp::resource::HostFacts;
+use crate::export::{self, ExportError};
 use crate::host::{self, cgroup_hierarchy};
 use crate::model::{Attributed, Delivery, Fact, Signal};
 use crate::sources::kmsg::KernelLog;
@@ -32,6 +33,8 @@ use crate::telemetry::Telemetry;
 const SIGNALS_MAX: usize = 8_192;
 /// Attributed facts waiting for the exporters.
 const FACTS_MAX: usize = 4_096;
+/// What the disk gets to keep the kernel log's place at the end.
+const LAST_SAVE: Duration = Duration::from_secs(1);
 /// How often time passes for the correlation when nothing happens.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -74,20 +77,29 @@ impl Stages {
 }
 
 /// Runs the agent until `stop`; returns after everything that can be delivered was.
-pub async fn run(config: Config, telemetry: Telemetry, stop: CancellationToken) {
+///
+/// # Errors
+/// [`ExportError`], for a configuration that cannot work.
+pub async fn run(
+    config: Config,
+    facts_of_host: HostFacts,
+    telemetry: Telemetry,
+    stop: CancellationToken,
+) -> Result<(), ExportError> {
     let delivery = Arc::new(Delivery::default());
     let state = Arc::new(StateFile::load(config.state_dir.clone(), &config.host, &telemetry));
 
     let (facts_tx, facts_rx) = mpsc::channel(FACTS_MAX);
     let parts = export::Parts {
         config: config.export.clone(),
+        facts: facts_of_host,
         host: config.host.clone(),
         state_dir: config.state_dir.clone(),
         delivery: Arc::clone(&delivery),
         telemetry: telemetry.clone(),
-        restart_gap: state.restart_gap(),
+        stdout: Box::new(std::io::stdout()),
     };
-    let exporter = tokio::spawn(export::run(facts_rx, parts));
+    let exporter = tokio::spawn(export::Exporter::new(parts)?.run(facts_rx));
 
     let stages = Stages::new(&config, Some(lookup(&config)), &telemetry);
     let (signals_tx, signals_rx) = sources::queue(SIGNALS_MAX);
@@ -115,11 +127,19 @@ pub async fn run(config: Config, telemetry: Telemetry, stop: CancellationToken) 
     if ended.contains(&false) {
         warn!(?ended, "A part of the pipeline (correlation, export, state) ended by itself.");
     }
-    state.save(&delivery, true);
+    let saved = tokio::task::spawn_blocking(move || state.save(&delivery, true));
+    if tokio::time::timeout(LAST_SAVE, saved).await.is_err() {
+        warn!("The disk does not answer: the next start reads the kernel log from an earlier place.");
+    }
+    Ok(())
 }
 
 /// Correlates, attributes and hands on, until no source is left.
-async fn pass_on(mut stages: Stages, mut signals: mpsc::Receiver<Signal>, facts: mpsc::Sender<Attributed<Fact>>) {
+async fn pass_on(
+    mut stages: Stages,
+    mut signals: mpsc::Receiver<Signal>,
+    facts: mpsc::Sender<Attributed<Fact>>,
+) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut out = Vec::new();

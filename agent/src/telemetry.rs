@@ -13,8 +13,11 @@ pub type Attributes = Vec<(&'static str, String)>;
 /// All of the agent's own series. Cheap to clone; clones share.
 #[derive(Clone, Debug, Default)]
 pub struct Telemetry {
-    series: Arc<Mutex<BTreeMap<(&'static str, Attributes), Arc<AtomicU64>>>>,
+    series: Arc<Mutex<BTreeMap<Key, Arc<AtomicU64>>>>,
 }
+
+/// Name and attributes.
+type Key = (&'static str, Attributes);
 
 /// A number that only grows. Cloning shares it.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +70,7 @@ impl Telemetry {
     /// Every series with its value, ordered by name and attributes.
     pub fn read(&self) -> Vec<(&'static str, Attributes, u64)> {
         let series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = |((name, attributes), cell): (&(&'static str, Attributes), &Arc<AtomicU64>)| {
+        let read = |((name, attributes), cell): (&Key, &Arc<AtomicU64>)| {
             (*name, attributes.clone(), cell.load(Ordering::Relaxed))
         };
         series.iter().map(read).collect()

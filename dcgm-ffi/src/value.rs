@@ -71,7 +71,7 @@ pub fn present_str(value: &str) -> Result<&str, Absent> {
 /// The reason at a distance from the base; everything above the known ones is blank too.
 fn reason(distance: Option<i64>) -> Option<Absent> {
     match distance? {
-        ..0 => None,
+        i64::MIN..=-1 => None,
         1 => Some(Absent::NotFound),
         2 => Some(Absent::NotSupported),
         3 => Some(Absent::NotPermitted),
@@ -95,7 +95,11 @@ mod tests {
     fn each_sentinel_has_its_reason_in_every_width() {
         for (distance, want) in REASONS {
             assert_eq!(present_i64(BLANK_I64 + distance), Err(want), "i64 + {distance}");
-            assert_eq!(present_i32(BLANK_I32 + i32::try_from(distance).unwrap()), Err(want), "i32 + {distance}");
+            assert_eq!(
+                present_i32(BLANK_I32 + i32::try_from(distance).unwrap()),
+                Err(want),
+                "i32 + {distance}"
+            );
             assert_eq!(present_f64(BLANK_F64 + distance as f64), Err(want), "f64 + {distance}");
         }
     }

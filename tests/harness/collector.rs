@@ -32,7 +32,12 @@ impl Collector {
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     pub fn stopped(dir: &Path) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
-        Self { dir: dir.to_path_buf(), address: free.to_string(), child: None, program: programs::collector() }
+        Self {
+            dir: dir.to_path_buf(),
+            address: free.to_string(),
+            child: None,
+            program: programs::collector(),
+        }
     }
 
     /// A running Collector.
@@ -56,7 +61,8 @@ impl Collector {
     /// When it does not.
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     pub fn run(&mut self) {
-        let log = File::options().create(true).append(true).open(self.dir.join("collector.log")).expect("its log");
+        let log =
+            File::options().create(true).append(true).open(self.dir.join("collector.log")).expect("its log");
         let config = programs::workspace().join("tests/collector/config.yaml");
         let child = Command::new(&self.program)
             .arg("--config")

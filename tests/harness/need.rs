@@ -70,7 +70,8 @@ pub fn met(test: &str, needs: &[Need]) -> bool {
     let Some(unmet) = needs.iter().find(|need| !need.is_met()) else { return true };
     eprintln!("skipped: {test} needs {}", unmet.name());
     if let Some(record) = std::env::var_os("WARPGAUGE_SKIPPED") {
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(record).expect("skip record");
+        let mut file =
+            std::fs::OpenOptions::new().create(true).append(true).open(record).expect("skip record");
         writeln!(file, "{test} {}", unmet.name()).expect("skip record");
     }
     false

@@ -21,7 +21,8 @@ pub fn workspace() -> PathBuf {
 fn program(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let packages = ["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"];
+        let packages =
+            ["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"];
         let status = Command::new(env!("CARGO")).args(packages).current_dir(workspace()).status();
         assert!(status.expect("cargo starts").success(), "the programs under test must build");
     });

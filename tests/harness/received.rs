@@ -114,7 +114,8 @@ fn point(metric: &Value, point: &Value, resource: &Attributes) -> Point {
     let buckets = point.get("positive").map(|positive| {
         let offset = float(&positive["offset"]).unwrap_or(0.0) as i64;
         let counts = list(positive, "bucketCounts");
-        let filled = counts.iter().zip(offset..).map(|(n, index)| (index, number(n))).filter(|(_, n)| *n != 0);
+        let filled =
+            counts.iter().zip(offset..).map(|(n, index)| (index, number(n))).filter(|(_, n)| *n != 0);
         (float(&point["scale"]).unwrap_or(0.0) as i64, filled.collect())
     });
     Point {

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::rustc::{Rustc, cargo};
-use crate::subprocess::{output, run};
+use crate::shell::{output, run};
 
 const VERSION: &str = "0.13.0";
 

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 
 use crate::rust_src::{self, RustSrc};
 use crate::rustc::{Rustc, cargo};
-use crate::subprocess::run as run_command;
+use crate::shell::run as run_command;
 use crate::{bpf_linker, bpf_object};
 
 const NAME: &str = "warpgauge-ebpf";

@@ -57,11 +57,14 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 fn all(phases: &mut Phases) -> anyhow::Result<test::Counts> {
-    phases.time("fmt", 20, || shell::run("cargo", &["fmt", "--all", "--check"]))?;
+    phases.time("fmt", 20, || shell::run(&mut shell::command("cargo", &["fmt", "--all", "--check"])))?;
     phases.time("tidy", 20, tidy::run)?;
     phases.time("clippy", 300, || {
         let lints = ["--", "-D", "warnings"];
-        shell::run("cargo", &[&["clippy", "--workspace", "--all-targets", "--all-features", "--quiet"], &lints[..]].concat())
+        shell::run(&mut shell::command(
+            "cargo",
+            &[&["clippy", "--workspace", "--all-targets", "--all-features", "--quiet"], &lints[..]].concat(),
+        ))
     })?;
     test::phases_of(phases)
 }

@@ -20,7 +20,9 @@ pub(crate) fn build() -> anyhow::Result<Option<PathBuf>> {
     if shell::which("go").is_none() {
         return Ok(None);
     }
-    println!("Building the OpenTelemetry Collector from its published Go modules; the first time takes minutes.");
+    println!(
+        "Building the OpenTelemetry Collector from its published Go modules; the first time takes minutes."
+    );
     let status = shell::command("go", &["build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o"])
         .arg(&binary)
         .arg(".")

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::subprocess::output;
+use crate::shell::output;
 
 /// Where newer versions than a release's own turn up, the smallest index first.
 const SUITES: [&str; 5] = ["trixie-backports", "forky-backports", "trixie", "forky", "sid"];

@@ -11,7 +11,13 @@ pub(crate) fn run() -> anyhow::Result<()> {
         println!("The kernel programs cannot be built here, so the live part is left out: {e:#}");
     }
     collector::build()?;
-    shell::run("cargo", &["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"])?;
+    shell::run(&mut shell::command(
+        "cargo",
+        &["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"],
+    ))?;
     shell::mount_tracefs()?;
-    shell::run("cargo", &["run", "--quiet", "--package", "warpgauge-tests", "--bin", "demo"])
+    shell::run(&mut shell::command(
+        "cargo",
+        &["run", "--quiet", "--package", "warpgauge-tests", "--bin", "demo"],
+    ))
 }

@@ -7,9 +7,10 @@ use crate::shell;
 
 /// Runs the test that compares the page with the catalogue, told to write it.
 pub(crate) fn run() -> anyhow::Result<()> {
-    let status = shell::command("cargo", &["test", "--quiet", "--package", "warpgauge", "--lib", "metrics_page"])
-        .env("UPDATE", "1")
-        .status()?;
+    let status =
+        shell::command("cargo", &["test", "--quiet", "--package", "warpgauge", "--lib", "metrics_page"])
+            .env("UPDATE", "1")
+            .status()?;
     anyhow::ensure!(status.success(), "cargo test metrics_page: {status}");
     Ok(())
 }

@@ -4,12 +4,17 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line tool talks on standard output")]
 
+mod bpf_linker;
+mod bpf_object;
 mod build_ebpf;
 mod ci;
 mod collector;
+mod debian;
 mod demo;
 mod docs;
 mod run;
+mod rust_src;
+mod rustc;
 mod shell;
 mod skips;
 mod test;

@@ -9,7 +9,7 @@ use crate::{build_ebpf, shell, workspace};
 /// Builds what the agent needs and runs it.
 pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     build_ebpf::run()?;
-    shell::run("cargo", &["build", "--quiet", "--package", "warpgauge"])?;
+    shell::run(&mut shell::command("cargo", &["build", "--quiet", "--package", "warpgauge"]))?;
     shell::mount_tracefs()?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let program = workspace::program("warpgauge");

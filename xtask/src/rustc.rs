@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::subprocess::output;
+use crate::shell::output;
 
 /// A compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]

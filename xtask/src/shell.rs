@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::{Context as _, bail};
 
 use crate::workspace;
 
@@ -17,25 +17,29 @@ pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Runs to the end, output passed through.
-pub(crate) fn run(program: &str, args: &[&str]) -> anyhow::Result<()> {
-    let status = command(program, args).status().with_context(|| format!("cannot start {program}"))?;
+/// Runs to the end; output goes where ours goes.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {}", shown(command)))?;
     if !status.success() {
-        bail!("{program} {}: {status}", args.join(" "));
+        bail!("{} ended with {status}", shown(command));
     }
     Ok(())
 }
 
-/// Runs to the end and gives its standard output.
-pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
-    let out = command(program, args)
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("cannot start {program}"))?;
-    if !out.status.success() {
-        bail!("{program} {}: {}", args.join(" "), out.status);
+/// Runs to the end and gives back what was printed; warnings go where ours go only if it fails.
+pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
+    let done =
+        command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {}", shown(command)))?;
+    if !done.status.success() {
+        let words = String::from_utf8_lossy(&done.stderr);
+        bail!("{} ended with {}: {}", shown(command), done.status, words.trim());
     }
-    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    String::from_utf8(done.stdout).with_context(|| format!("{} printed what is not text", shown(command)))
+}
+
+fn shown(command: &Command) -> String {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
 /// Where `program` is on PATH.
@@ -58,5 +62,19 @@ pub(crate) fn mount_tracefs() -> anyhow::Result<()> {
     if Path::new(place).join("events").is_dir() || !is_root() {
         return Ok(());
     }
-    run("mount", &["-t", "tracefs", "tracefs", place])
+    run(&mut command("mount", &["-t", "tracefs", "tracefs", place]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_name_the_command_and_its_words() {
+        let error =
+            output(Command::new("sh").args(["-c", "echo no such luck >&2; exit 3"])).expect_err("fails");
+        let text = format!("{error:#}");
+        assert!(text.contains("sh -c") && text.contains("no such luck") && text.contains('3'), "{text}");
+        assert_eq!(output(Command::new("sh").args(["-c", "echo yes"])).expect("runs"), "yes\n");
+    }
 }

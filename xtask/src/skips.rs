@@ -13,7 +13,8 @@ use crate::workspace;
 /// The skips of a run, and which of them were not allowed.
 pub(crate) fn check(skipped: &Path) -> anyhow::Result<(BTreeSet<String>, Vec<String>)> {
     let allowed = workspace::path("tests/skips.allow");
-    let allowed = std::fs::read_to_string(&allowed).with_context(|| format!("cannot read {}", allowed.display()))?;
+    let allowed =
+        std::fs::read_to_string(&allowed).with_context(|| format!("cannot read {}", allowed.display()))?;
     let skipped = match std::fs::read_to_string(skipped) {
         Ok(text) => lines(&text),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => BTreeSet::new(),

@@ -50,7 +50,9 @@ impl Counts {
 pub(crate) fn phases_of(phases: &mut Phases) -> anyhow::Result<Counts> {
     phases.time("build-ebpf", 360, build_ebpf::run)?;
     let collector = phases.time("collector", 600, collector::build)?;
-    phases.time("build", 360, || shell::run("cargo", &["build", "--workspace", "--all-targets", "--quiet"]))?;
+    phases.time("build", 360, || {
+        shell::run(&mut shell::command("cargo", &["build", "--workspace", "--all-targets", "--quiet"]))
+    })?;
     shell::mount_tracefs()?;
     phases.time("test", 540, || cargo_test(collector.is_some()))
 }

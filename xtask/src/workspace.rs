@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::shell;
+
 /// The checkout's root.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -27,7 +29,10 @@ pub(crate) fn program(name: &str) -> PathBuf {
 
 /// Every file that git tracks or would track, with one of these endings.
 pub(crate) fn files(endings: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
-    let listed = crate::shell::output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
+    let listed = shell::output(&mut shell::command(
+        "git",
+        &["ls-files", "--cached", "--others", "--exclude-standard"],
+    ))?;
     let wanted = |name: &&str| endings.iter().any(|e| name.ends_with(e));
     Ok(listed.lines().filter(wanted).map(path).filter(|p| p.is_file()).collect())
 }

@@ -51,7 +51,12 @@ impl Problems<'_> {
         checked.map_err(|e| self.list.push(format!("{}:{line}: {key}: {e}", self.name))).ok()
     }
 
-    fn time(&mut self, key: &str, text: &Spanned<String>, (least, most): (Duration, Duration)) -> Option<Duration> {
+    fn time(
+        &mut self,
+        key: &str,
+        text: &Spanned<String>,
+        (least, most): (Duration, Duration),
+    ) -> Option<Duration> {
         self.at(text.referenced.line(), key, duration::parse_within(&text.value, least, most))
     }
 }
@@ -148,7 +153,10 @@ impl RawProbes {
         }
         if let Some(prefix) = self.open_prefix {
             let checked = super::check_open_prefix(&prefix.value).map(|()| prefix.value);
-            set(&mut config.probes.open_prefix, problems.at(prefix.referenced.line(), "probes.open_prefix", checked));
+            set(
+                &mut config.probes.open_prefix,
+                problems.at(prefix.referenced.line(), "probes.open_prefix", checked),
+            );
         }
         if let Some(cgroup) = self.cgroup {
             let checked = match cgroup.value.as_str() {
@@ -231,7 +239,8 @@ mod tests {
         let (_, problems) = read(
             "kernel_log:\n  facilities: [kern]\nprobes:\n  cgroup: v3\n  scan_interval: 1h\nexport:\n  endpoint: nowhere\n",
         );
-        let starts: Vec<&str> = problems.iter().filter_map(|p| p.rsplit_once(": must").map(|(s, _)| s)).collect();
+        let starts: Vec<&str> =
+            problems.iter().filter_map(|p| p.rsplit_once(": must").map(|(s, _)| s)).collect();
         assert_eq!(
             starts,
             [
@@ -246,7 +255,9 @@ mod tests {
 
     #[test]
     fn a_misspelt_key_and_broken_yaml_are_one_problem_each() {
-        for (text, line) in [("\nprobe:\n  enabled: true\n", 2), ("probes: [", 1), ("probes:\n  enabled: perhaps\n", 2)] {
+        for (text, line) in
+            [("\nprobe:\n  enabled: true\n", 2), ("probes: [", 1), ("probes:\n  enabled: perhaps\n", 2)]
+        {
             let (config, problems) = read(text);
             assert_eq!(problems.len(), 1, "{problems:?}");
             assert!(problems[0].starts_with(&format!("warpgauge.yaml:{line}: ")), "{problems:?}");

@@ -115,16 +115,21 @@ pub struct OtlpConfig {
 }
 
 impl OtlpConfig {
+    /// Default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
+    pub const TIMEOUT: Duration = Duration::from_secs(10);
+    /// Log records kept while the collector is away.
+    pub const QUEUE_RECORDS: usize = 16_384;
+
     /// The specification's defaults, for an endpoint.
     pub fn to(endpoint: String) -> Self {
         Self {
             endpoint,
             headers: Vec::new(),
-            timeout: Duration::from_secs(10),
+            timeout: Self::TIMEOUT,
             gzip: false,
             ca_file: None,
             client_identity: None,
-            queue_records: 32_768,
+            queue_records: Self::QUEUE_RECORDS,
         }
     }
 }
@@ -150,7 +155,7 @@ impl Default for Config {
             export: ExportConfig {
                 otlp: None,
                 console: false,
-                metric_interval: Duration::from_secs(10),
+                metric_interval: Duration::from_secs(10), // the specification's 60 s hide a lost minute
                 service_name: "warpgauge".to_owned(),
                 resource_attributes: Vec::new(),
                 own_logs: true,
@@ -164,10 +169,12 @@ mod limits {
     use std::time::Duration;
 
     /// Below 250 ms a call is not followed, above an hour it is no threshold.
-    pub(super) const THRESHOLD: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(3_600));
+    pub(super) const THRESHOLD: (Duration, Duration) =
+        (Duration::from_millis(250), Duration::from_secs(3_600));
     pub(super) const SCAN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
     pub(super) const READ: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
-    pub(super) const METRIC_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));
+    pub(super) const METRIC_INTERVAL: (Duration, Duration) =
+        (Duration::from_millis(100), Duration::from_secs(3_600));
 }
 
 /// All of the configuration: defaults, then the file, then the environment, then flags.
@@ -179,7 +186,9 @@ pub fn load(flags: flags::Flags, env: impl Fn(&str) -> Option<String>) -> Result
     if let Some(path) = &flags.config {
         file::apply(path, &mut config, &mut problems);
     }
-    otel_env::apply(env, &mut config.export, &mut problems);
+    let (export, otel_problems) = otel_env::read(env, config.export);
+    config.export = export;
+    problems.extend(otel_problems);
     flags.apply(&mut config, &mut problems);
     if problems.is_empty() { Ok(config) } else { Err(problems) }
 }

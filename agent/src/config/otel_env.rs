@@ -9,28 +9,34 @@ use std::time::Duration;
 
 use super::{ExportConfig, OtlpConfig};
 
-/// Default of `OTEL_METRIC_EXPORT_INTERVAL`. The specification's is 60 s; a GPU second lost should be seen sooner.
-pub const METRIC_INTERVAL: Duration = Duration::from_secs(10);
-/// Default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
-pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// Default of [`OtlpConfig::queue_records`].
-pub const QUEUE_RECORDS: usize = 16_384;
-
-/// Reads the variables. With problems, what they concern has its default.
-pub fn read(lookup: impl Fn(&str) -> Option<String>) -> (ExportConfig, Vec<String>) {
+/// Reads the variables over what the file says. With problems, what they concern stays as it was.
+pub fn read(lookup: impl Fn(&str) -> Option<String>, base: ExportConfig) -> (ExportConfig, Vec<String>) {
     let mut env = Env { lookup: &lookup, problems: Vec::new() };
     let mut attributes = env.pairs("OTEL_RESOURCE_ATTRIBUTES");
     let named = attributes.iter().position(|(name, _)| name == "service.name");
     let named = named.map(|index| attributes.remove(index).1);
     let config = ExportConfig {
-        otlp: env.otlp(),
-        console: false,
-        metric_interval: env.milliseconds("OTEL_METRIC_EXPORT_INTERVAL", METRIC_INTERVAL),
-        service_name: env.get("OTEL_SERVICE_NAME").or(named).unwrap_or_else(|| "warpgauge".to_owned()),
+        otlp: env.otlp(base.otlp),
+        metric_interval: env.milliseconds("OTEL_METRIC_EXPORT_INTERVAL", base.metric_interval),
+        service_name: env.get("OTEL_SERVICE_NAME").or(named).unwrap_or(base.service_name),
         resource_attributes: attributes,
-        own_logs: true,
+        ..base
     };
     (config, env.problems)
+}
+
+/// Checks the URL of a collector's gRPC receiver.
+///
+/// # Errors
+/// A text for people.
+pub fn endpoint(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let authority =
+        rest.and_then(|rest| rest.split('/').next()).filter(|a| !a.is_empty() && !a.starts_with(':'));
+    let plain = authority.is_some_and(|a| a.bytes().all(|b| b.is_ascii_graphic()) && !a.contains('@'));
+    plain
+        .then(|| text.to_owned())
+        .ok_or_else(|| format!("{text}: must be http://HOST:PORT or https://HOST:PORT"))
 }
 
 struct Env<'a> {
@@ -47,31 +53,22 @@ impl Env<'_> {
         self.problems.push(format!("{name}={value:?}: {remedy}"));
     }
 
-    fn otlp(&mut self) -> Option<OtlpConfig> {
-        let endpoint = self.endpoint();
+    fn otlp(&mut self, base: Option<OtlpConfig>) -> Option<OtlpConfig> {
+        let endpoint = self.endpoint().or(base.map(|base| base.endpoint));
         for name in ["", "METRICS_", "LOGS_"].map(|signal| format!("OTEL_EXPORTER_OTLP_{signal}PROTOCOL")) {
             if let Some(protocol) = self.get(&name).filter(|protocol| protocol != "grpc") {
                 self.problem(&name, &protocol, "only grpc is spoken here; set it to grpc, and the endpoint to the collector's gRPC port (4317)");
             }
         }
         let gzip = self.gzip();
-        let timeout = self.milliseconds("OTEL_EXPORTER_OTLP_TIMEOUT", TIMEOUT);
+        let timeout = self.milliseconds("OTEL_EXPORTER_OTLP_TIMEOUT", OtlpConfig::TIMEOUT);
         let headers = self.pairs("OTEL_EXPORTER_OTLP_HEADERS");
         let client_identity = self.client_identity();
         let ca_file = self.get("OTEL_EXPORTER_OTLP_CERTIFICATE").map(PathBuf::from);
         if self.flag("OTEL_SDK_DISABLED") || self.exporters_off() {
             return None;
         }
-        let queue_records = QUEUE_RECORDS;
-        Some(OtlpConfig {
-            endpoint: endpoint?,
-            headers,
-            timeout,
-            gzip,
-            ca_file,
-            client_identity,
-            queue_records,
-        })
+        Some(OtlpConfig { headers, timeout, gzip, ca_file, client_identity, ..OtlpConfig::to(endpoint?) })
     }
 
     /// One collector takes both signals; the variables of single signals are taken where they agree.
@@ -90,12 +87,12 @@ impl Env<'_> {
             );
             return None;
         }
-        let endpoint = metrics?;
-        if endpoint.contains("://") {
-            return Some(endpoint);
+        let mut text = metrics?;
+        if !text.contains("://") {
+            // Without a scheme the specification leaves the choice to the variable for it, whose default is TLS.
+            text = format!("{}://{text}", if insecure { "http" } else { "https" });
         }
-        // Without a scheme the specification leaves the choice to the variable for it, whose default is TLS.
-        Some(format!("{}://{endpoint}", if insecure { "http" } else { "https" }))
+        endpoint(&text).map_err(|e| self.problems.push(format!("OTEL_EXPORTER_OTLP_ENDPOINT={e}"))).ok()
     }
 
     fn gzip(&mut self) -> bool {
@@ -217,9 +214,12 @@ fn hex_digit(byte: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     fn check(variables: &[(&str, &str)]) -> (ExportConfig, Vec<String>) {
-        read(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+        let lookup =
+            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+        read(lookup, Config::default().export)
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -259,7 +259,7 @@ mod tests {
             gzip: true,
             ca_file: Some("/ca.pem".into()),
             client_identity: Some(("/c.pem".into(), "/k.pem".into())),
-            queue_records: QUEUE_RECORDS,
+            queue_records: OtlpConfig::QUEUE_RECORDS,
         };
         assert_eq!((config.otlp, config.metric_interval), (Some(want), Duration::from_secs(1)));
         assert_eq!(config.service_name, "told");

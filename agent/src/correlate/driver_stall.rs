@@ -13,8 +13,8 @@ use crate::config::CorrelateConfig;
 use crate::model::finding::StalledCall;
 use crate::model::operation::{self, Family};
 use crate::model::{
-    Call, CallKind, Cause, Confidence, Edge, Fact, Finding, FindingKind, Inside, Layer, MonoNs, Severity, Signal, Stall,
-    StallState, ThreadState, Tid, Victim,
+    Call, CallKind, Cause, Confidence, Edge, Fact, Finding, FindingKind, Inside, Layer, MonoNs, Severity,
+    Signal, Stall, StallState, ThreadState, Tid, Victim,
 };
 use crate::telemetry::{Counter, Telemetry};
 
@@ -201,7 +201,11 @@ fn evidence(open: &OpenCall, state: StallState, length: Duration) -> Vec<String>
     let seconds = length.as_secs_f64();
     let first = match state {
         StallState::Begin | StallState::Update => {
-            format!("{} open for {seconds:.3} s, threshold {:.3} s", open.call.kind.name(), open.threshold.as_secs_f64())
+            format!(
+                "{} open for {seconds:.3} s, threshold {:.3} s",
+                open.call.kind.name(),
+                open.threshold.as_secs_f64()
+            )
         }
         StallState::End => format!("{} returned after {seconds:.3} s", open.call.kind.name()),
         StallState::Unobserved => format!("{} no longer watched after {seconds:.3} s", open.call.kind.name()),

@@ -84,9 +84,19 @@ mod tests {
         let burst = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_1111_2222_3333_444455556666.slice";
         check(&format!("{burst}/cri-containerd-ID.scope"), Some(UID), true, None);
         check(&format!("/kubepods/besteffort/pod{UID}/ID"), Some(UID), true, None);
-        check("/kubepods.slice/kubepods-pod0a1b2c3d_1111_2222_3333_444455556666.slice/crio-ID.scope/container", Some(UID), true, None);
+        check(
+            "/kubepods.slice/kubepods-pod0a1b2c3d_1111_2222_3333_444455556666.slice/crio-ID.scope/container",
+            Some(UID),
+            true,
+            None,
+        );
         check(&format!("/kubepods/burstable/pod{STATIC_UID}/ID"), Some(STATIC_UID), true, None);
-        check("/../../kubepods-besteffort-pod0a1b2c3d_1111_2222_3333_444455556666.slice/cri-containerd-ID.scope", Some(UID), true, None);
+        check(
+            "/../../kubepods-besteffort-pod0a1b2c3d_1111_2222_3333_444455556666.slice/cri-containerd-ID.scope",
+            Some(UID),
+            true,
+            None,
+        );
         check("/system.slice/docker-ID.scope", None, true, None);
         check("/machine.slice/libpod-ID.scope/container", None, true, None);
         check("/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0", None, false, Some(("4711", "0")));
@@ -94,7 +104,7 @@ mod tests {
         check(&format!("/docker/ID/kubelet{burst}/cri-containerd-ID.scope"), Some(UID), true, None);
         check("/slurm_node7/uid_1000/job_12/step_batch", None, false, Some(("12", "batch")));
         check(&format!("{burst}:cri-containerd:ID"), Some(UID), true, None);
-        check(&burst.to_string(), Some(UID), false, None);
+        check(burst, Some(UID), false, None);
     }
 
     #[test]
@@ -125,7 +135,12 @@ mod tests {
 
     #[test]
     fn the_monitor_of_a_container_is_not_the_container() {
-        check("/kubepods.slice/kubepods-pod0a1b2c3d_1111_2222_3333_444455556666.slice/crio-conmon-ID.scope", Some(UID), false, None);
+        check(
+            "/kubepods.slice/kubepods-pod0a1b2c3d_1111_2222_3333_444455556666.slice/crio-conmon-ID.scope",
+            Some(UID),
+            false,
+            None,
+        );
         check("/machine.slice/libpod-conmon-ID.scope", None, false, None);
     }
 }

@@ -100,10 +100,13 @@ impl Attributor {
 
     /// The answer to [`Ask::Cgroup`].
     pub fn know_cgroup(&mut self, id: CgroupId, path: Option<String>) {
-        self.cgroups.insert(id, path.map(|path| {
-            let workload = cgroup::workload(&path);
-            (path, workload)
-        }));
+        self.cgroups.insert(
+            id,
+            path.map(|path| {
+                let workload = cgroup::workload(&path);
+                (path, workload)
+            }),
+        );
     }
 
     /// The fact with whose it is. What the probe took itself (cgroup, start time) outranks what /proc says later.

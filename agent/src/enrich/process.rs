@@ -80,11 +80,15 @@ mod tests {
     #[test]
     fn a_name_may_hold_blanks_and_parentheses() {
         let tail = "S 1 7 7 0 -1 4194560 1 0 0 0 3 4 0 0 20 0 1 0 987654 0 0";
-        for (name, want) in [("python3", "python3"), ("a) R 1 (b", "a) R 1 (b"), ("tab\there\u{1b}[31m", "tabhere[31m")] {
+        for (name, want) in
+            [("python3", "python3"), ("a) R 1 (b", "a) R 1 (b"), ("tab\there\u{1b}[31m", "tabhere[31m")]
+        {
             let stat = format!("77 ({name}) {tail}");
             assert_eq!(parse_stat(&stat), Some((want.to_owned(), StartTicks(987_654))));
         }
-        for broken in ["", "77 (x", "77 x S 1", "77 (x) S 1 2", "77 (x) S 1 7 7 0 -1 0 1 0 0 0 3 4 0 0 20 0 1 0 later"] {
+        for broken in
+            ["", "77 (x", "77 x S 1", "77 (x) S 1 2", "77 (x) S 1 7 7 0 -1 0 1 0 0 0 3 4 0 0 20 0 1 0 later"]
+        {
             assert_eq!(parse_stat(broken), None, "{broken}");
         }
     }

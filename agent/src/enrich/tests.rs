@@ -1,9 +1,7 @@
 //! Attribution, told what it needs to know.
 
 use super::*;
-use crate::model::{
-    Cause, Confidence, Finding, Severity, Stall, StallState, StartTicks, Tid, Victim,
-};
+use crate::model::{Cause, Confidence, Finding, Severity, Stall, StallState, StartTicks, Tid, Victim};
 
 const POD: &str = "/kubepods/besteffort/pod0a1b2c3d-1111-2222-3333-444455556666";
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::model::operation::Majors;
 use super::record::{Record, state_name};
 use super::whose::process_of;
+use crate::model::operation::Majors;
 use crate::model::{
     Attributed, Delivery, Finding, FindingKind, Known, Pid, Process, Stall, StallState, WallAnchor, WallNs,
     Xid,

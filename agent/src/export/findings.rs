@@ -7,7 +7,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::model::{Attributed, Fact, Finding, FindingKind, Known, Pid, Process, Severity, Stall, StallState, Xid};
+use crate::model::{
+    Attributed, Fact, Finding, FindingKind, Known, Pid, Process, Severity, Stall, StallState, Xid,
+};
 
 /// Collects findings until they are written.
 #[derive(Debug, Default)]

@@ -6,6 +6,7 @@
 
 pub mod catalog;
 pub mod console;
+pub mod findings;
 pub mod otlp;
 pub mod own_logs;
 pub mod own_points;
@@ -32,7 +33,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use self::console::Console;
-use self::operation::Majors;
+
 use self::otlp::resource::HostFacts;
 use self::otlp::{Connector, Left, Otlp, OtlpError, Setup, Spool};
 use self::point::Batch;
@@ -42,6 +43,7 @@ use self::session::Session;
 use self::snapshot::Snapshot;
 use crate::config::ExportConfig;
 use crate::host::{HostRoot, wall_anchor};
+use crate::model::operation::Majors;
 use crate::model::{Attributed, Delivery, Fact};
 use crate::telemetry::Telemetry;
 

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use crate::model::operation::Majors;
 use super::whose::process_of;
+use crate::model::operation::Majors;
 use crate::model::{
     Attributed, Finding, FindingKind, Known, LineKind, Pid, Process, Severity, Stall, StallState, WallAnchor,
     WallNs, Xid,

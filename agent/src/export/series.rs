@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::catalog::{self, Metric};
-use crate::model::operation::Operation;
 use super::point::{Point, Value};
 use super::whose::Whose;
+use crate::model::operation::Operation;
 use crate::model::{CallKind, Cause, DeviceNode, WallNs};
 use crate::telemetry::{Attributes, Telemetry};
 

@@ -4,7 +4,7 @@
 
 use super::otlp::fake_collector::{Collector, records, text, until};
 use super::*;
-use crate::config::OtlpConfig;
+use crate::config::{Config, OtlpConfig};
 use crate::model::{Finding, FindingKind, Known, Pid, Process, Signal, StallState, WallNs};
 
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -156,9 +156,8 @@ async fn the_latency_of_a_finished_call_arrives_in_its_bucket() {
 
 #[tokio::test]
 async fn what_cannot_work_is_an_error_at_start() {
-    let (config, _) = crate::config::otel_env::read(|name| {
-        (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| "ftp://x".to_owned())
-    });
+    let config =
+        ExportConfig { otlp: Some(OtlpConfig::to("ftp://x".to_owned())), ..Config::default().export };
     let exporter = Exporter::new(Parts {
         config,
         facts: HostFacts::default(),

@@ -7,8 +7,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::config::CgroupChoice;
 use super::HostRoot;
+use crate::config::CgroupChoice;
 
 /// A hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,7 +19,8 @@ pub(super) fn check(file: &Source) -> Vec<String> {
         complaints.push(format!("{name}: {lines} lines, limit {LINES_MAX}: split it by what it is about"));
     }
     if !file.text.starts_with("//!") {
-        complaints.push(format!("{name}:1: begins without a //! header: what comes in, goes out, can go wrong"));
+        complaints
+            .push(format!("{name}:1: begins without a //! header: what comes in, goes out, can go wrong"));
     }
     let stem = file.path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
     if NAMES_REFUSED.contains(&stem.as_str()) {

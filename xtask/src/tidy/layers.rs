@@ -31,7 +31,9 @@ pub(super) fn check(file: &Source) -> Vec<String> {
             let used: String = used.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             let known = MAY_USE.iter().any(|(of, _)| *of == used) || used == "pipeline";
             if known && used != part && !allowed.contains(&used.as_str()) {
-                complaints.push(format!("{name}:{number}: {part} may not use {used}: signals travel down, never up"));
+                complaints.push(format!(
+                    "{name}:{number}: {part} may not use {used}: signals travel down, never up"
+                ));
             }
         }
     }

@@ -15,10 +15,14 @@ pub(super) fn check(file: &Source) -> Vec<String> {
         let line = line.trim();
         if line.starts_with('[') {
             in_dependencies = line.trim_end_matches(']').ends_with("dependencies");
-        } else if in_dependencies && line.contains('=') && !line.starts_with('#') && !line.contains("workspace = true")
+        } else if in_dependencies
+            && line.contains('=')
+            && !line.starts_with('#')
+            && !line.contains("workspace = true")
         {
             let number = at + 1;
-            complaints.push(format!("{name}:{number}: must be `workspace = true`; the version goes to the root"));
+            complaints
+                .push(format!("{name}:{number}: must be `workspace = true`; the version goes to the root"));
         }
     }
     complaints

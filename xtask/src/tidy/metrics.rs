@@ -52,9 +52,13 @@ mod tests {
     fn both_directions_are_checked() {
         let file = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
         let catalog = file(CATALOG, "    name: \"warpgauge.a\",\n    name: \"warpgauge.b\",\n");
-        let code = file("agent/src/x.rs", "t.counter(\"warpgauge.a\", &[]);\nt.gauge(\"warpgauge.c\", &[]);\n");
+        let code =
+            file("agent/src/x.rs", "t.counter(\"warpgauge.a\", &[]);\nt.gauge(\"warpgauge.c\", &[]);\n");
         let complaints = check(&[catalog, code]);
         assert_eq!(complaints.len(), 2, "{complaints:?}");
-        assert!(complaints[0].contains("warpgauge.b") && complaints[1].contains("warpgauge.c"), "{complaints:?}");
+        assert!(
+            complaints[0].contains("warpgauge.b") && complaints[1].contains("warpgauge.c"),
+            "{complaints:?}"
+        );
     }
 }

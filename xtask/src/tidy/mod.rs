@@ -58,7 +58,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
 fn read(endings: &[&str]) -> anyhow::Result<Vec<Source>> {
     let root = workspace::root();
     let read_one = |path: PathBuf| {
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Ok(Source { path: path.strip_prefix(&root).unwrap_or(Path::new("")).to_path_buf(), text })
     };
     workspace::files(endings)?.into_iter().map(read_one).collect()

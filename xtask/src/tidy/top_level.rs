@@ -22,7 +22,10 @@ const ALLOWED: [&str; 12] = [
 ];
 
 pub(super) fn check() -> anyhow::Result<Vec<String>> {
-    let listed = shell::output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?;
+    let listed = shell::output(&mut shell::command(
+        "git",
+        &["ls-files", "--cached", "--others", "--exclude-standard"],
+    ))?;
     let roots: BTreeSet<&str> = listed.lines().filter_map(|path| path.split('/').next()).collect();
     let strangers = roots.into_iter().filter(|name| !name.starts_with('.') && !ALLOWED.contains(name));
     Ok(strangers.map(|name| format!("{name}: does not belong at the top level")).collect())

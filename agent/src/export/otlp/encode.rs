@@ -170,10 +170,10 @@ mod tests {
 
     use super::*;
     use crate::export::catalog;
-    use crate::model::operation::Majors;
     use crate::export::record::Recorder;
     use crate::export::samples::{self, NOW};
     use crate::model::LatencyDelta;
+    use crate::model::operation::Majors;
 
     fn point(metric: &'static catalog::Metric, value: Value) -> Point {
         let attributes =

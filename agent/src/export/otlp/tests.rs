@@ -13,10 +13,10 @@ use super::fake_collector::{Answer, Collector, DEADLINE, records, text, until};
 use super::*;
 use crate::config::OtlpConfig;
 use crate::export::catalog;
-use crate::model::operation::Majors;
 use crate::export::point::{Point, Value};
 use crate::export::record::Recorder;
 use crate::export::samples::{self, NOW, Scratch};
+use crate::model::operation::Majors;
 use crate::model::{StallState, WallNs};
 
 const TIMEOUT: Duration = Duration::from_millis(500);

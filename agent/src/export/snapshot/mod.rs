@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::catalog;
-use crate::model::operation::Majors;
 use super::own_points::{self, Usage};
 use super::point::Batch;
 use super::series::{Key, Limits, Table};
 use super::stalls::Stalls;
 use super::whose::{Whose, process_of};
 use super::workloads::Workloads;
+use crate::model::operation::Majors;
 use crate::model::{
     Attributed, CallStats, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Signal, Stall, WallNs, Xid,
 };

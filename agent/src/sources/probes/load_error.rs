@@ -16,8 +16,8 @@ use warpgauge_ebpf::prefix::LONGEST;
 use crate::sources::{Exit, Lack};
 
 use super::btf::BtfError;
-use crate::host::cgroup_hierarchy::HierarchyError;
 use super::offsets::OffsetError;
+use crate::host::cgroup_hierarchy::HierarchyError;
 
 /// A step that did not work.
 #[derive(Debug, thiserror::Error)]

@@ -20,11 +20,11 @@ use warpgauge_ebpf::maps::MAJOR_SLOTS;
 use warpgauge_ebpf::prefix::Prefix;
 use warpgauge_ebpf::{globals, maps};
 
-use crate::host::cgroup_hierarchy::Version;
 use super::kernel::Kernel;
 use super::load_error::LoadError;
 use super::offsets::Offsets;
 use super::tactics::{Choice, Hook, PROCESS_EXIT, Probe, Tactic};
+use crate::host::cgroup_hierarchy::Version;
 
 /// As `cargo xtask build-ebpf` made it; empty where it was not run before this build.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/warpgauge-ebpf"));

@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use super::super::kmsg::xid;
 use super::raw::{
-    Line, RawAllocation, RawCall, RawDriver, RawEdge, RawExit, RawField, RawGpu, RawGpuState, RawInside, RawKmsg,
-    RawModuleState, RawProcess, RawSample, RawSource, RawThread, RawUses,
+    Line, RawAllocation, RawCall, RawDriver, RawEdge, RawExit, RawField, RawGpu, RawGpuState, RawInside,
+    RawKmsg, RawModuleState, RawProcess, RawSample, RawSource, RawThread, RawUses,
 };
 use crate::model::call::{LockWait, RmCall};
 use crate::model::signal::{Allocation, DriverState, Field, ModuleState, SourceState, Uses};
 use crate::model::{
-    Call, CallKind, DeviceNode, DriverLine, Edge, Gpu, Inside, LogOrigin, MonoNs, PciAddress, Pid, Process, Sample,
-    SampleValue, Signal, StartTicks, ThreadState, Tid,
+    Call, CallKind, DeviceNode, DriverLine, Edge, Gpu, Inside, LogOrigin, MonoNs, PciAddress, Pid, Process,
+    Sample, SampleValue, Signal, StartTicks, ThreadState, Tid,
 };
 
 /// The signal of a line; `None` for a blank line, or a line of the kernel log that does not concern the driver.
@@ -46,7 +46,10 @@ fn signal(at: MonoNs, kind: &str, value: Value) -> Result<Option<Signal>, String
         "uses" => {
             let raw: RawUses = read(kind, value)?;
             let (pid, role) = (Pid(raw.pid), raw.role.unwrap_or_else(|| "workload".to_owned()));
-            Signal::Uses { at, uses: Uses { pid, hw_id: raw.hw_id, evidence: raw.evidence, role, end: raw.end } }
+            Signal::Uses {
+                at,
+                uses: Uses { pid, hw_id: raw.hw_id, evidence: raw.evidence, role, end: raw.end },
+            }
         }
         "process" => process(at, read(kind, value)?),
         "exit" => Signal::Exit { at, pid: Pid(read::<RawExit>(kind, value)?.pid) },
@@ -74,7 +77,9 @@ fn read<T: for<'a> Deserialize<'a>>(kind: &str, value: Value) -> Result<T, Strin
 fn gpu(at: MonoNs, raw: RawGpu) -> Result<Signal, String> {
     let pci = match raw.pci.as_deref() {
         None => None,
-        Some(text) => Some(PciAddress::parse(text).ok_or_else(|| format!("pci {text}: must be dddd:bb:dd.f"))?),
+        Some(text) => {
+            Some(PciAddress::parse(text).ok_or_else(|| format!("pci {text}: must be dddd:bb:dd.f"))?)
+        }
     };
     let RawGpu { hw_id, index, minor, model, parent, .. } = raw;
     Ok(Signal::Gpu { at, gpu: Gpu { hw_id, index, minor, pci, model, parent } })
@@ -118,10 +123,13 @@ fn process(at: MonoNs, raw: RawProcess) -> Signal {
 }
 
 fn call(at: MonoNs, raw: RawCall) -> Result<Signal, String> {
-    let kind = CallKind::from_name(&raw.layer).ok_or_else(|| format!("layer {}: no such layer", raw.layer))?;
+    let kind =
+        CallKind::from_name(&raw.layer).ok_or_else(|| format!("layer {}: no such layer", raw.layer))?;
     let device = match raw.dev.as_deref() {
         None => None,
-        Some(text) => Some(DeviceNode::parse(text).ok_or_else(|| format!("dev {text}: must be major:minor"))?),
+        Some(text) => {
+            Some(DeviceNode::parse(text).ok_or_else(|| format!("dev {text}: must be major:minor"))?)
+        }
     };
     let rm = match raw.rm {
         None => None,
@@ -154,7 +162,8 @@ fn call(at: MonoNs, raw: RawCall) -> Result<Signal, String> {
 fn hex(key: &str, text: Option<String>) -> Result<Option<u32>, String> {
     let Some(text) = text else { return Ok(None) };
     let digits = text.strip_prefix("0x").unwrap_or(&text);
-    let value = u32::from_str_radix(digits, 16).map_err(|_| format!("{key} {text}: must be hexadecimal, 0x…"))?;
+    let value =
+        u32::from_str_radix(digits, 16).map_err(|_| format!("{key} {text}: must be hexadecimal, 0x…"))?;
     Ok(Some(value))
 }
 

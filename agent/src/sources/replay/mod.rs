@@ -90,7 +90,9 @@ mod tests {
 
     #[test]
     fn time_passes_between_the_lines() {
-        let (signals, bad) = signals("{\"t\":0,\"exit\":{\"pid\":7}}\n\n{\"t\":1,\"end\":{}}\n{\"t\":2,\"exit\":{\"pid\":8}}\n");
+        let (signals, bad) = signals(
+            "{\"t\":0,\"exit\":{\"pid\":7}}\n\n{\"t\":1,\"end\":{}}\n{\"t\":2,\"exit\":{\"pid\":8}}\n",
+        );
         assert_eq!(bad, []);
         let at: Vec<f64> = signals.iter().map(|s| s.at().replay_seconds()).collect();
         assert_eq!(at, [0.0, 0.25, 0.5, 0.75, 1.0]);
@@ -99,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_bad_line_is_named_and_the_rest_is_used() {
-        let (signals, bad) = signals("{\"t\":0,\"exit\":{\"pid\":7}}\nnot json\n{\"t\":0.1,\"exit\":{\"pid\":8}}");
+        let (signals, bad) =
+            signals("{\"t\":0,\"exit\":{\"pid\":7}}\nnot json\n{\"t\":0.1,\"exit\":{\"pid\":8}}");
         assert_eq!(signals.len(), 3, "two exits and the end");
         assert_eq!(bad.iter().map(|b| b.line).collect::<Vec<_>>(), [2]);
     }
