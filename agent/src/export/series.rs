@@ -99,7 +99,7 @@ impl Table {
     /// An empty table that counts from `start`.
     pub fn new(start: WallNs, limits: Limits, telemetry: Telemetry) -> Self {
         let (series, held) = (HashMap::new(), HashMap::new());
-        Self { series, held, limits, telemetry, made: 0, collected: start, collected_before: WallNs(0) }
+        Self { series, held, limits, telemetry, made: 0, collected: start, collected_before: start }
     }
 
     /// Adds calls to a latency histogram.
@@ -185,7 +185,7 @@ impl Table {
         generation: u64,
     ) -> (Vec<(u64, Point)>, Vec<Point>) {
         let earlier = now.0.saturating_sub(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
-        // Later than any point of a series of the same name that has ended.
+        // Later than any point of a series of the same name that has ended, in this run or the one before.
         let zero_at = WallNs(earlier.max(self.collected_before.0.saturating_add(1)).min(now.0));
         let mut all: Vec<&mut Series> = self.series.values_mut().collect();
         all.sort_unstable_by_key(|series| series.order);

@@ -184,7 +184,8 @@ pub async fn answer<T>(
     match tokio::time::timeout(timeout, call).await {
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => {
-            let what = format!("{:?}: {}", status.code(), sources(&status));
+            let below = std::error::Error::source(&status);
+            let what = format!("{:?}: {}", status.code(), chain(words(status.message()), below));
             Err(Failure { verdict: retry::judge(&status), what, hung: false })
         }
         Err(_) => {
@@ -194,10 +195,17 @@ pub async fn answer<T>(
     }
 }
 
+/// What the other side said, fit for a log line: no control characters, and not without end.
+pub fn words(said: &str) -> String {
+    said.chars().filter(|c| !c.is_control()).take(300).collect()
+}
+
 /// An error with all that lies under it: "transport error" alone says nothing.
 fn sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
+    chain(error.to_string(), error.source())
+}
+
+fn chain(mut text: String, mut below: Option<&dyn std::error::Error>) -> String {
     while let Some(error) = below {
         let words = error.to_string();
         if !text.contains(&words) {
@@ -248,6 +256,12 @@ mod tests {
         bad.headers = vec![("auth".into(), "se\ncret".into())];
         let error = Connector::new(bad).unwrap_err().to_string();
         assert!(error.contains("\"auth\"") && !error.contains("cret"), "{error}");
+    }
+
+    #[test]
+    fn what_the_other_side_says_is_cut_and_cleaned() {
+        assert_eq!(words("a\u{1b}[2J\nb"), "a[2Jb");
+        assert_eq!(words(&"x".repeat(5_000)).len(), 300);
     }
 
     #[tokio::test]
