@@ -136,12 +136,10 @@ impl Connector {
         if after_host.contains(':') && endpoint.uri().port_u16().is_none() {
             return Err(wrong("its port is not a number up to 65535".into()));
         }
-        // The keep-alive finds a collector whose machine is gone: TCP alone would take a quarter of an hour.
-        let endpoint = endpoint
-            .connect_timeout(self.config.timeout)
-            .tcp_keepalive(Some(Duration::from_secs(30)))
-            .http2_keep_alive_interval(Duration::from_secs(30))
-            .keep_alive_timeout(Duration::from_secs(10));
+        // No HTTP/2 keep-alive: servers punish pings they find too frequent, and a call that gets no answer in time
+        // brings a new connection anyway.
+        let endpoint =
+            endpoint.connect_timeout(self.config.timeout).tcp_keepalive(Some(Duration::from_secs(30)));
         endpoint.user_agent(concat!("warpgauge/", env!("CARGO_PKG_VERSION"))).map_err(|e| wrong(sources(&e)))
     }
 
