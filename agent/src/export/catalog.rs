@@ -260,4 +260,33 @@ mod tests {
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert_eq!(written, to_markdown(), "docs/metrics.md is old: run `cargo xtask docs`");
     }
+
+    /// Names given to `counter(` and `gauge(` in a source text, without its tests.
+    fn names_used(text: &str) -> Vec<&str> {
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let calls = ["counter(", "gauge("].into_iter().flat_map(|call| code.split(call).skip(1));
+        let literals = calls.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());
+        literals.filter(|name| name.starts_with("warpgauge.")).collect()
+    }
+
+    fn check_folder(folder: &std::path::Path, seen: &mut usize) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                check_folder(&path, seen);
+            } else if path.extension().is_some_and(|e| e == "rs") && !path.ends_with("tests.rs") {
+                for name in names_used(&std::fs::read_to_string(&path).unwrap()) {
+                    assert!(find(name).is_some(), "{}: {name} is not in the catalogue", path.display());
+                    *seen += 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_the_agent_counts_is_in_the_catalogue() {
+        let mut seen = 0;
+        check_folder(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut seen);
+        assert!(seen > 10, "{seen}");
+    }
 }

@@ -13,7 +13,7 @@ use super::point::{Point, Value};
 use super::whose::Whose;
 use crate::model::operation::Operation;
 use crate::model::{CallKind, Cause, DeviceNode, WallNs};
-use crate::telemetry::{Attributes, Telemetry};
+use crate::telemetry::{Attributes, Counter, Telemetry};
 
 /// What tells one series of a metric from another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +57,7 @@ impl Default for Limits {
 pub struct Table {
     series: HashMap<(&'static str, Key), Series>,
     held: HashMap<&'static str, usize>,
+    refused: HashMap<&'static str, Counter>,
     limits: Limits,
     telemetry: Telemetry,
     made: u64,
@@ -98,8 +99,8 @@ const ZERO_FIRST: &[&str] = &[
 impl Table {
     /// An empty table that counts from `start`.
     pub fn new(start: WallNs, limits: Limits, telemetry: Telemetry) -> Self {
-        let (series, held) = (HashMap::new(), HashMap::new());
-        Self { series, held, limits, telemetry, made: 0, collected: start, collected_before: WallNs(0) }
+        let (series, held, refused) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { series, held, refused, limits, telemetry, made: 0, collected: start, collected_before: start }
     }
 
     /// Adds calls to a latency histogram.
@@ -185,7 +186,7 @@ impl Table {
         generation: u64,
     ) -> (Vec<(u64, Point)>, Vec<Point>) {
         let earlier = now.0.saturating_sub(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
-        // Later than any point of a series of the same name that has ended.
+        // Later than any point of a series of the same name that has ended, in this run or the one before.
         let zero_at = WallNs(earlier.max(self.collected_before.0.saturating_add(1)).min(now.0));
         let mut all: Vec<&mut Series> = self.series.values_mut().collect();
         all.sort_unstable_by_key(|series| series.order);
@@ -216,7 +217,8 @@ impl Table {
     ) -> Option<&mut Value> {
         let key = (metric.name, key);
         if !self.series.contains_key(&key) && !self.room(metric.name) {
-            self.telemetry.counter("warpgauge.series.refused", &[("metric", metric.name)]).add(1);
+            let counter = || self.telemetry.counter("warpgauge.series.refused", &[("metric", metric.name)]);
+            self.refused.entry(metric.name).or_insert_with(counter).add(1);
             return None;
         }
         let series = self.series.entry(key).or_insert_with(|| {

@@ -136,12 +136,10 @@ impl Connector {
         if after_host.contains(':') && endpoint.uri().port_u16().is_none() {
             return Err(wrong("its port is not a number up to 65535".into()));
         }
-        // The keep-alive finds a collector whose machine is gone: TCP alone would take a quarter of an hour.
-        let endpoint = endpoint
-            .connect_timeout(self.config.timeout)
-            .tcp_keepalive(Some(Duration::from_secs(30)))
-            .http2_keep_alive_interval(Duration::from_secs(30))
-            .keep_alive_timeout(Duration::from_secs(10));
+        // No HTTP/2 keep-alive: servers punish pings they find too frequent, and a call that gets no answer in time
+        // brings a new connection anyway.
+        let endpoint =
+            endpoint.connect_timeout(self.config.timeout).tcp_keepalive(Some(Duration::from_secs(30)));
         endpoint.user_agent(concat!("warpgauge/", env!("CARGO_PKG_VERSION"))).map_err(|e| wrong(sources(&e)))
     }
 
@@ -184,7 +182,8 @@ pub async fn answer<T>(
     match tokio::time::timeout(timeout, call).await {
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => {
-            let what = format!("{:?}: {}", status.code(), sources(&status));
+            let below = std::error::Error::source(&status);
+            let what = format!("{:?}: {}", status.code(), chain(words(status.message()), below));
             Err(Failure { verdict: retry::judge(&status), what, hung: false })
         }
         Err(_) => {
@@ -194,10 +193,17 @@ pub async fn answer<T>(
     }
 }
 
+/// What the other side said, fit for a log line: no control characters, and not without end.
+pub fn words(said: &str) -> String {
+    said.chars().filter(|c| !c.is_control()).take(300).collect()
+}
+
 /// An error with all that lies under it: "transport error" alone says nothing.
 fn sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
+    chain(error.to_string(), error.source())
+}
+
+fn chain(mut text: String, mut below: Option<&dyn std::error::Error>) -> String {
     while let Some(error) = below {
         let words = error.to_string();
         if !text.contains(&words) {
@@ -248,6 +254,12 @@ mod tests {
         bad.headers = vec![("auth".into(), "se\ncret".into())];
         let error = Connector::new(bad).unwrap_err().to_string();
         assert!(error.contains("\"auth\"") && !error.contains("cret"), "{error}");
+    }
+
+    #[test]
+    fn what_the_other_side_says_is_cut_and_cleaned() {
+        assert_eq!(words("a\u{1b}[2J\nb"), "a[2Jb");
+        assert_eq!(words(&"x".repeat(5_000)).len(), 300);
     }
 
     #[tokio::test]

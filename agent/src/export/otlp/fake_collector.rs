@@ -77,8 +77,10 @@ impl Collector {
             let addr = listener.local_addr().unwrap();
             let gzip = CompressionEncoding::Gzip;
             let serve = tonic::transport::Server::builder()
-                .add_service(LogsServiceServer::new(service.clone()).accept_compressed(gzip))
-                .add_service(MetricsServiceServer::new(service).accept_compressed(gzip))
+                .add_service(
+                    LogsServiceServer::new(service.clone()).accept_compressed(gzip).send_compressed(gzip),
+                )
+                .add_service(MetricsServiceServer::new(service).accept_compressed(gzip).send_compressed(gzip))
                 .serve_with_incoming(TcpIncoming::from(listener));
             tokio::spawn(serve);
             addr

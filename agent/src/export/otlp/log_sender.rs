@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;
 
-use super::channel::{Failure, OtlpError, answer};
+use super::channel::{Failure, OtlpError, answer, words};
 use super::queue::{Bounds, Item, Queue};
 use super::retry::{Backoff, Verdict};
 use super::{HURRY, Setup, encode};
@@ -77,8 +77,15 @@ impl LogSender {
         }
         let stop = CancellationToken::new();
         let backoff = Backoff::new(setup.policy);
-        let worker =
-            Worker { shared: Arc::clone(&shared), client, setup, stop: stop.clone(), backoff, away: false };
+        let worker = Worker {
+            shared: Arc::clone(&shared),
+            client,
+            setup,
+            stop: stop.clone(),
+            backoff,
+            trouble: false,
+            told: false,
+        };
         Ok(Self { shared, stop, task: tokio::spawn(worker.run()) })
     }
 
@@ -106,7 +113,11 @@ impl LogSender {
 fn client(setup: &Setup) -> Result<LogsServiceClient<Channel>, OtlpError> {
     let client = LogsServiceClient::new(setup.connector.channel()?);
     let gzip = setup.connector.config().gzip;
-    Ok(if gzip { client.send_compressed(CompressionEncoding::Gzip) } else { client })
+    // A server may answer compressed once it was asked compressed.
+    let gzipped = |client: LogsServiceClient<Channel>| {
+        client.send_compressed(CompressionEncoding::Gzip).accept_compressed(CompressionEncoding::Gzip)
+    };
+    Ok(if gzip { gzipped(client) } else { client })
 }
 
 #[derive(Debug)]
@@ -237,7 +248,10 @@ struct Worker {
     setup: Setup,
     stop: CancellationToken,
     backoff: Backoff,
-    away: bool,
+    /// Said already; said again only after it was over.
+    trouble: bool,
+    /// The same for what it says along with an acceptance.
+    told: bool,
 }
 
 impl Worker {
@@ -269,12 +283,9 @@ impl Worker {
         let request = self.setup.connector.request(ExportLogsServiceRequest { resource_logs });
         let response = answer(self.setup.connector.config().timeout, self.client.export(request)).await?;
         let Some(partial) = response.partial_success else { return Ok(0) };
-        if !partial.error_message.is_empty() {
-            tracing::warn!(
-                "the collector took {} log records less: {}",
-                partial.rejected_log_records,
-                partial.error_message
-            );
+        if !partial.error_message.is_empty() && !std::mem::replace(&mut self.told, true) {
+            let (count, said) = (partial.rejected_log_records, words(&partial.error_message));
+            tracing::warn!("the collector took {count} log records less (said once): {said}");
         }
         Ok(u64::try_from(partial.rejected_log_records).unwrap_or(0))
     }
@@ -286,7 +297,7 @@ impl Worker {
         self.shared.numbers.acknowledged.add(settled - rejected);
         self.used_up(spool_used_up);
         self.backoff.reset();
-        if std::mem::take(&mut self.away) {
+        if std::mem::take(&mut self.trouble) {
             tracing::info!("the collector takes log records again");
         }
     }
@@ -296,12 +307,14 @@ impl Worker {
             let (settled, spool_used_up) = self.shared.settle();
             self.shared.numbers.refused.add(settled);
             self.used_up(spool_used_up);
-            tracing::warn!("the collector refused {settled} log records: {}", failure.what);
+            if !std::mem::replace(&mut self.trouble, true) {
+                tracing::warn!("the collector refused {settled} log records: {}", failure.what);
+            }
             return;
         };
         self.shared.queue().give_back();
         self.shared.numbers.retries.add(1);
-        if !std::mem::replace(&mut self.away, true) {
+        if !std::mem::replace(&mut self.trouble, true) {
             tracing::warn!("log records wait for the collector: {}", failure.what);
         }
         if failure.hung

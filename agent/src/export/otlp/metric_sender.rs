@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;
 
-use super::channel::{Failure, OtlpError, answer};
+use super::channel::{Failure, OtlpError, answer, words};
 use super::retry::{Backoff, Verdict};
 use super::{HURRY, Setup, encode};
 use crate::export::point::{Batch, Point};
@@ -75,7 +75,8 @@ impl MetricSender {
             backoff,
             numbers: numbers.clone(),
             settled: Arc::clone(&settled),
-            away: false,
+            trouble: false,
+            told: false,
         };
         Ok(Self { slot, stop, task: tokio::spawn(worker.run()), numbers, settled })
     }
@@ -109,7 +110,11 @@ impl MetricSender {
 fn client(setup: &Setup) -> Result<MetricsServiceClient<Channel>, OtlpError> {
     let client = MetricsServiceClient::new(setup.connector.channel()?);
     let gzip = setup.connector.config().gzip;
-    Ok(if gzip { client.send_compressed(CompressionEncoding::Gzip) } else { client })
+    // A server may answer compressed once it was asked compressed.
+    let gzipped = |client: MetricsServiceClient<Channel>| {
+        client.send_compressed(CompressionEncoding::Gzip).accept_compressed(CompressionEncoding::Gzip)
+    };
+    Ok(if gzip { gzipped(client) } else { client })
 }
 
 #[derive(Clone, Debug)]
@@ -182,7 +187,10 @@ struct Worker {
     backoff: Backoff,
     numbers: Numbers,
     settled: Arc<AtomicU64>,
-    away: bool,
+    /// Said already; said again only after it was over.
+    trouble: bool,
+    /// The same for what it says along with an acceptance.
+    told: bool,
 }
 
 impl Worker {
@@ -251,12 +259,9 @@ impl Worker {
         let request = self.setup.connector.request(ExportMetricsServiceRequest { resource_metrics });
         let response = answer(self.setup.connector.config().timeout, self.client.export(request)).await?;
         let Some(partial) = response.partial_success else { return Ok(0) };
-        if !partial.error_message.is_empty() {
-            tracing::warn!(
-                "the collector took {} points less: {}",
-                partial.rejected_data_points,
-                partial.error_message
-            );
+        if !partial.error_message.is_empty() && !std::mem::replace(&mut self.told, true) {
+            let (count, said) = (partial.rejected_data_points, words(&partial.error_message));
+            tracing::warn!("the collector took {count} points less (said once): {said}");
         }
         Ok(u64::try_from(partial.rejected_data_points).unwrap_or(0))
     }
@@ -266,7 +271,7 @@ impl Worker {
         self.numbers.acknowledged.add(count - rejected);
         self.numbers.rejected.add(rejected);
         self.backoff.reset();
-        if std::mem::take(&mut self.away) {
+        if std::mem::take(&mut self.trouble) {
             tracing::info!("the collector takes metrics again");
         }
     }
@@ -276,10 +281,12 @@ impl Worker {
         self.numbers.failed.add(1);
         let Verdict::Retry(told) = failure.verdict else {
             self.numbers.refused.add(count);
-            tracing::warn!("the collector refused {count} points: {}", failure.what);
+            if !std::mem::replace(&mut self.trouble, true) {
+                tracing::warn!("the collector refused {count} points: {}", failure.what);
+            }
             return Ok(());
         };
-        if !std::mem::replace(&mut self.away, true) {
+        if !std::mem::replace(&mut self.trouble, true) {
             tracing::warn!("metrics wait for the collector: {}", failure.what);
         }
         if failure.hung

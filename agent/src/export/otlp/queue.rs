@@ -61,7 +61,9 @@ impl Queue {
             bytes += item.bytes.len();
             bytes <= most.bytes
         };
-        let fitting = self.items.iter().take(most.records).take_while(fits).count();
+        // At most half the queue: what is on the wire cannot make room for what is new.
+        let records = most.records.min(self.bounds.records / 2);
+        let fitting = self.items.iter().take(records).take_while(fits).count();
         // One that is too big alone must still leave.
         self.on_wire = fitting.max(1).min(self.items.len());
         self.items.iter().take(self.on_wire).map(|item| item.bytes.as_slice()).collect()
@@ -113,15 +115,15 @@ mod tests {
 
     #[test]
     fn the_oldest_that_is_not_on_the_wire_makes_room() {
-        let mut queue = Queue::new(Bounds { records: 3, bytes: 100 });
-        for seq in 0..3 {
+        let mut queue = Queue::new(Bounds { records: 4, bytes: 100 });
+        for seq in 0..4 {
             assert_eq!(queue.push(item(seq, 10)), vec![]);
         }
-        assert_eq!(queue.take(MOST).len(), 2);
-        assert_eq!(seqs(&queue.push(item(3, 10))), [2]);
+        assert_eq!(queue.take(Bounds { records: 9, bytes: 100 }).len(), 2, "half of it");
+        assert_eq!(seqs(&queue.push(item(4, 10))), [2]);
         assert_eq!(seqs(&queue.settle()), [0, 1]);
-        assert_eq!(seqs(&queue.push(item(4, 95))), [3], "105 bytes are too many");
-        assert_eq!(seqs(&queue.push(item(5, 101))), [4, 5], "too big for the whole queue");
+        assert_eq!(seqs(&queue.push(item(5, 85))), [3], "105 bytes are too many");
+        assert_eq!(seqs(&queue.push(item(6, 101))), [4, 5, 6], "too big for the whole queue");
         assert!(queue.is_empty() && queue.bytes == 0);
     }
 

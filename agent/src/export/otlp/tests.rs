@@ -261,6 +261,42 @@ async fn a_hung_collector_does_not_hold_up_the_end() {
     setup.accounts();
 }
 
+#[tokio::test]
+async fn whatever_the_collector_does_every_record_is_accounted_for_and_none_overtakes_another() {
+    for seed in 1..=4_u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut roll = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 60) as u8
+        };
+        let script: Vec<Answer> = (0..30)
+            .map(|_| match roll() {
+                0..=5 => Answer::Refuse(Status::unavailable("busy")),
+                6..=8 => Answer::Refuse(Status::internal("no")),
+                9 => Answer::TakeAllBut(1),
+                10 => Answer::Refuse(retry::throttled(Code::ResourceExhausted, Duration::from_millis(5))),
+                _ => Answer::Take,
+            })
+            .collect();
+        let mut collector = Collector::start(script).await;
+        let rig = rig(setup(collector.addr, None, 40));
+        for seq in 1..=300 {
+            rig.xid(seq);
+            if roll() == 0 {
+                collector.asked().await;
+            }
+        }
+        let (left, setup) = rig.finish(DEADLINE).await;
+        setup.accounts();
+        assert_eq!((left, setup.delivery.resume_at()), (Left::default(), Some(301)), "seed {seed}");
+        let dropped = setup.dropped_logs("queue_full") + setup.dropped_logs("refused");
+        let arrived = collector.uids((300 - dropped) as usize).await;
+        collector.nothing_more();
+        let seqs: Vec<u64> = arrived.iter().map(|uid| uid["boot:".len()..].parse().unwrap()).collect();
+        assert!(seqs.is_sorted_by(|a, b| a < b), "seed {seed}: {seqs:?}");
+    }
+}
+
 fn point(metric: &'static catalog::Metric, at: u64, value: u64) -> Point {
     let attributes = Arc::new(vec![("gpu.xid.class", "bus".to_owned())]);
     Point { metric, attributes, start: Some(WallNs(10)), at: WallNs(at), value: Value::Count(value) }
