@@ -10,6 +10,7 @@ extern crate std;
 
 pub mod calls;
 pub mod histogram;
+pub mod ioctl_type;
 pub mod layout;
 pub mod loss;
 pub mod prefix;
@@ -56,6 +57,8 @@ pub mod globals {
     pub const PIDS_SUBSYS: &str = "PIDS_SUBSYS";
     /// [`Prefix`](crate::prefix::Prefix): paths whose opens are watched.
     pub const OPEN_PREFIX: &str = "OPEN_PREFIX";
+    /// [`TypeSet`](crate::ioctl_type::TypeSet): ioctl commands that are passed over unseen.
+    pub const FOREIGN_TYPES: &str = "FOREIGN_TYPES";
 
     /// The pids controller's hierarchy (v1 and hybrid hosts).
     pub const CGROUP_V1: u32 = 1;

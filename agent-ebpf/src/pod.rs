@@ -5,6 +5,7 @@
 
 use crate::calls::{InFlight, InFlightKey, SlowCall};
 use crate::histogram::{Histogram, HistogramKey};
+use crate::ioctl_type::TypeSet;
 use crate::prefix::Prefix;
 
 macro_rules! pods {
@@ -17,7 +18,7 @@ macro_rules! pods {
     };
 }
 
-pods!(InFlightKey, InFlight, HistogramKey, Histogram, Prefix, SlowCall);
+pods!(InFlightKey, InFlight, HistogramKey, Histogram, Prefix, SlowCall, TypeSet);
 
 impl SlowCall {
     /// An event as the ring buffer gives it; `None` if it has another length.

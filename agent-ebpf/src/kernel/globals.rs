@@ -5,6 +5,7 @@
 
 use aya_ebpf::Global;
 use warpgauge_ebpf::globals::CGROUP_V2;
+use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::prefix::Prefix;
 
 macro_rules! globals {
@@ -24,6 +25,7 @@ globals! {
     CGROUP_MODE: u32 = CGROUP_V2;
     PIDS_SUBSYS: u32 = 0;
     OPEN_PREFIX: Prefix = DEFAULT_PREFIX;
+    FOREIGN_TYPES: TypeSet = TypeSet::EMPTY;
 
     TASK_FILES: u32 = 0;
     TASK_LEADER: u32 = 0;

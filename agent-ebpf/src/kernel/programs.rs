@@ -9,6 +9,7 @@ use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
 use warpgauge_ebpf::calls::{NODE_LEN, kind};
 
+use super::globals::FOREIGN_TYPES;
 use super::in_flight::{Begun, enter, foreign_thread, leave, mark_dying};
 use super::opening::enter_open;
 use super::task::watched_device;
@@ -36,7 +37,10 @@ fn enter_on_fd(ctx: &TracePointContext, kind: u32, fd: u32, op: u32) {
 
 #[tracepoint]
 pub fn ioctl_enter(ctx: TracePointContext) -> u32 {
-    enter_on_fd(&ctx, kind::IOCTL, argument(&ctx, 0) as u32, argument(&ctx, 1) as u32);
+    let op = argument(&ctx, 1) as u32;
+    if !FOREIGN_TYPES.load().contains(op) {
+        enter_on_fd(&ctx, kind::IOCTL, argument(&ctx, 0) as u32, op);
+    }
     0
 }
 

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
+use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::prefix::Prefix;
 
 use crate::config::ProbesConfig;
@@ -212,6 +213,8 @@ fn prepare(config: &ProbesConfig, host: &HostRoot) -> Result<Ready, LoadError> {
         own_pid: own_pid(host),
         hierarchy: hierarchy.version,
         open_prefix,
+        // what is foreign to NVIDIA's driver may be the very thing to a device somebody names
+        foreign_types: if config.majors.is_some() { TypeSet::EMPTY } else { TypeSet::FOREIGN },
     };
     let choices = tactics::choose(&kernel);
     let loaded = Loaded::new(&kernel, &choices, &offsets, &settings, majors.array())?;

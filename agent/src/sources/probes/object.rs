@@ -15,6 +15,7 @@ use log::Log;
 use warpgauge_ebpf::attach::{Attachment, to_tracepoint};
 use warpgauge_ebpf::calls::{InFlight, InFlightKey};
 use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
+use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::layout::MEMBERS;
 use warpgauge_ebpf::maps::MAJOR_SLOTS;
 use warpgauge_ebpf::prefix::Prefix;
@@ -40,6 +41,8 @@ pub struct Settings {
     pub hierarchy: Version,
     /// Paths whose opens are watched.
     pub open_prefix: Prefix,
+    /// Ioctl commands that are passed over unseen.
+    pub foreign_types: TypeSet,
 }
 
 /// Programs at work, and the maps they share with the agent.
@@ -128,6 +131,7 @@ fn load(offsets: &Offsets, settings: &Settings) -> Result<Ebpf, LoadError> {
         .override_global(globals::CGROUP_MODE, &cgroup_mode, true)
         .override_global(globals::PIDS_SUBSYS, &offsets.pids_subsys, true)
         .override_global(globals::OPEN_PREFIX, &settings.open_prefix, true)
+        .override_global(globals::FOREIGN_TYPES, &settings.foreign_types, true)
         .override_global(aya_log::LEVEL, &log_level, false);
     for (member, offset) in MEMBERS.iter().zip(&offsets.members) {
         loader.override_global(member.global, offset, true);
