@@ -38,3 +38,6 @@ pub mod logging;
 pub mod pipeline;
 pub mod supervise;
 pub mod telemetry;
+
+#[cfg(test)]
+mod test_dir;

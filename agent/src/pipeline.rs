@@ -127,7 +127,7 @@ pub async fn run(
     if ended.contains(&false) {
         warn!(?ended, "A part of the pipeline (correlation, export, state) ended by itself.");
     }
-    let saved = tokio::task::spawn_blocking(move || state.save(&delivery, true));
+    let saved = tokio::task::spawn_blocking(move || state.save(&delivery));
     if tokio::time::timeout(LAST_SAVE, saved).await.is_err() {
         warn!("The disk does not answer: the next start reads the kernel log from an earlier place.");
     }

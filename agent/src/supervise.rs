@@ -43,6 +43,7 @@ pub async fn supervise(
                 Ok(exit) => exit,
                 Err(_still_running) => {
                     up.set(1);
+                    publish(&telemetry, name, said.take().as_ref(), 0);
                     run.await
                 }
             }
@@ -51,7 +52,12 @@ pub async fn supervise(
         let wait = match exit {
             Exit::Stopped => return,
             Exit::Unavailable(lack) => {
-                say_once(name, lack, &mut said);
+                if said.as_ref() != Some(&lack) {
+                    publish(&telemetry, name, said.as_ref(), 0);
+                    publish(&telemetry, name, Some(&lack), 1);
+                    say(name, &lack);
+                    said = Some(lack);
+                }
                 LOOK_AGAIN
             }
             Exit::Failed(cause) => {
@@ -72,17 +78,19 @@ pub async fn supervise(
     }
 }
 
-fn say_once(source: &'static str, lack: Lack, said: &mut Option<Lack>) {
-    if said.as_ref() == Some(&lack) {
-        return;
+fn publish(telemetry: &Telemetry, source: &'static str, lack: Option<&Lack>, lacking: u64) {
+    if let Some(lack) = lack {
+        telemetry.gauge("warpgauge.source.lack", &[("source", source), ("reason", lack.reason)]).set(lacking);
     }
-    let Lack { reason, what, remedy } = &lack;
+}
+
+fn say(source: &'static str, lack: &Lack) {
+    let Lack { reason, what, remedy } = lack;
     if *reason == "disabled" {
         info!(source, "A source is off by configuration.");
     } else {
         warn!(source, reason, what, remedy, "A source is not available; the rest goes on.");
     }
-    *said = Some(lack);
 }
 
 #[cfg(test)]

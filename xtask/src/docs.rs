@@ -8,9 +8,9 @@ use crate::shell;
 /// Runs the test that compares the page with the catalogue, told to write it.
 pub(crate) fn run() -> anyhow::Result<()> {
     let status =
-        shell::command("cargo", &["test", "--quiet", "--package", "warpgauge", "--lib", "metrics_page"])
+        shell::command("cargo", &["test", "--quiet", "--package", "warpgauge", "--lib", "docs_metrics_md"])
             .env("UPDATE", "1")
             .status()?;
-    anyhow::ensure!(status.success(), "cargo test metrics_page: {status}");
+    anyhow::ensure!(status.success(), "cargo test docs_metrics_md: {status}");
     Ok(())
 }

@@ -111,11 +111,24 @@ pub const CATALOG: &[Metric] = &[
         "Observations lost on the way through the agent.",
         &["place", "reason"],
     ),
+    gauge("warpgauge.source.up", "1", "1 while the source gives data, 0 while it does not.", &["source"]),
     gauge(
-        "warpgauge.source.up",
+        "warpgauge.source.lack",
         "1",
-        "1 while the source gives data, 0 with the reason while it does not.",
+        "1 while the source is not available for this reason; the log has what is missing and its remedy.",
         &["source", "reason"],
+    ),
+    counter(
+        "warpgauge.correlate.refused",
+        "{call}",
+        "Signals that found no room in the bounded memory of a rule.",
+        &["reason"],
+    ),
+    counter(
+        "warpgauge.kmsg.lost",
+        "{record}",
+        "Kernel-log records that the kernel overwrote before they were read, from gaps in their numbers.",
+        &[],
     ),
     counter(
         "warpgauge.source.restarts",
@@ -257,6 +270,9 @@ mod tests {
     #[test]
     fn docs_metrics_md_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, to_markdown()).unwrap();
+        }
         let written = std::fs::read_to_string(path).unwrap_or_default();
         assert_eq!(written, to_markdown(), "docs/metrics.md is old: run `cargo xtask docs`");
     }

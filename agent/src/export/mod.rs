@@ -18,7 +18,6 @@ pub mod series;
 pub mod session;
 pub mod snapshot;
 pub mod stalls;
-pub mod state_file;
 #[cfg(test)]
 mod tests;
 pub mod whose;

@@ -89,27 +89,3 @@ pub(crate) fn xid(seq: Option<u64>) -> Attributed<Finding> {
     let (id, at) = ("xid-9".to_owned(), MonoNs(99_000_000_000));
     about_77(Finding { id, at, severity: Severity::Fatal, kind: FindingKind::Xid(xid) })
 }
-
-/// A directory that is removed when the test ends.
-pub(crate) struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    pub(crate) fn path(&self) -> &std::path::Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A new directory of its own.
-pub(crate) fn scratch(name: &str) -> Scratch {
-    static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("warpgauge-{name}-{}-{number}", std::process::id()));
-    std::fs::create_dir_all(&path).unwrap();
-    Scratch(path)
-}

@@ -5,19 +5,19 @@
 //! The file `session` holds the boot and the time the run was last known to be alive; a run that ends on purpose
 //! removes it. What can go wrong: it cannot be written; then a kill goes unnoticed, and the errors are counted.
 
-use std::fs;
-use std::io;
 use std::path::PathBuf;
 
 use super::record::Gap;
-use super::state_file::{read_regular, write_whole};
+use crate::host::state_dir::{StateDir, StateDirError};
 use crate::model::WallNs;
 use crate::telemetry::Counter;
+
+const NAME: &str = "session";
 
 /// The mark of this run.
 #[derive(Debug)]
 pub struct Session {
-    file: PathBuf,
+    dir: StateDir,
     boot_id: String,
     errors: Counter,
 }
@@ -25,33 +25,27 @@ pub struct Session {
 impl Session {
     /// Begins a run; returns the gap that the previous one left.
     pub fn begin(dir: PathBuf, boot_id: &str, now: WallNs, errors: Counter) -> (Self, Option<Gap>) {
-        let session = Self { file: dir.join("session"), boot_id: boot_id.to_owned(), errors };
-        let gap = match read_regular(&session.file, 4_096) {
-            Ok(bytes) => session.gap(&String::from_utf8_lossy(&bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(_) => {
-                session.errors.add(1);
-                None
-            }
-        };
+        let session = Self { dir: StateDir::new(dir), boot_id: boot_id.to_owned(), errors };
+        let before = session.count(session.dir.read(NAME, 4_096)).flatten();
+        let gap = before.and_then(|bytes| session.gap(&String::from_utf8_lossy(&bytes)));
         session.alive(now);
         (session, gap)
     }
 
     /// The run is still going.
     pub fn alive(&self, now: WallNs) {
-        let new = self.file.with_extension("new");
         let line = format!("{} {}\n", self.boot_id, now.0);
-        if write_whole(&new, line.as_bytes(), false).and_then(|()| fs::rename(&new, &self.file)).is_err() {
-            self.errors.add(1);
-        }
+        self.count(self.dir.write(NAME, line.as_bytes()));
     }
 
     /// The run ends on purpose.
     pub fn end(self) {
-        if fs::remove_file(&self.file).is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
-            self.errors.add(1);
-        }
+        self.count(self.dir.remove(NAME));
+    }
+
+    /// The kernel log's place is kept in the same directory, and says what is wrong with it.
+    fn count<T>(&self, result: Result<T, StateDirError>) -> Option<T> {
+        result.inspect_err(|_| self.errors.add(1)).ok()
     }
 
     fn gap(&self, text: &str) -> Option<Gap> {
@@ -63,7 +57,8 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::samples::scratch;
+    use crate::test_dir::TestDir;
+    use std::fs;
 
     fn begin(dir: &std::path::Path, boot_id: &str) -> (Session, Option<Gap>) {
         Session::begin(dir.to_owned(), boot_id, WallNs(5), Counter::default())
@@ -71,7 +66,7 @@ mod tests {
 
     #[test]
     fn only_a_run_that_did_not_end_on_purpose_leaves_a_gap() {
-        let dir = scratch("session");
+        let dir = TestDir::new();
         let (first, gap) = begin(dir.path(), "boot");
         assert_eq!(gap, None);
         first.end();
@@ -84,13 +79,13 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_no_gap_and_a_missing_directory_is_counted() {
-        let dir = scratch("session");
+    fn garbage_is_no_gap_and_a_directory_that_cannot_be_is_counted() {
+        let dir = TestDir::new();
         fs::write(dir.path().join("session"), [0xff, b' ', b'x']).unwrap();
         assert_eq!(begin(dir.path(), "boot").1, None);
         let errors = Counter::default();
-        let missing = dir.path().join("missing");
-        let (_, gap) = Session::begin(missing, "boot", WallNs(5), errors.clone());
-        assert_eq!((gap, errors.get()), (None, 1));
+        fs::write(dir.path().join("file"), "").unwrap();
+        let (_, gap) = Session::begin(dir.path().join("file"), "boot", WallNs(5), errors.clone());
+        assert_eq!((gap, errors.get()), (None, 2), "reading and writing");
     }
 }

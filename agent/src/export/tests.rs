@@ -6,6 +6,7 @@ use super::otlp::fake_collector::{Collector, records, text, until};
 use super::*;
 use crate::config::{Config, OtlpConfig};
 use crate::model::{Finding, FindingKind, Known, Pid, Process, Signal, StallState, WallNs};
+use crate::test_dir::TestDir;
 
 const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -95,7 +96,7 @@ async fn a_hung_call_is_exported_while_it_hangs_and_closed_with_its_length() {
 
 #[tokio::test]
 async fn a_killed_run_leaves_a_gap_that_the_next_one_reports_and_a_stopped_one_does_not() {
-    let dir = samples::scratch("runs");
+    let dir = TestDir::new();
     let mut collector = Collector::start([]).await;
     let first = rig(collector.addr, Some(dir.path().into()));
     collector.metrics().await;

@@ -218,6 +218,7 @@ fn chain(mut text: String, mut below: Option<&dyn std::error::Error>) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
 
     fn config(endpoint: &str) -> OtlpConfig {
         OtlpConfig {
@@ -268,7 +269,7 @@ mod tests {
         config.ca_file = Some("/nonexistent/ca.pem".into());
         let error = Connector::new(config.clone()).unwrap().channel().unwrap_err().to_string();
         assert!(error.starts_with("/nonexistent/ca.pem: ") && error.contains("_CERTIFICATE"), "{error}");
-        let dir = crate::export::samples::scratch("tls");
+        let dir = TestDir::new();
         let junk = dir.path().join("junk.pem");
         std::fs::write(&junk, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
         config.client_identity = Some((junk.clone(), junk.clone()));

@@ -15,9 +15,10 @@ use crate::config::OtlpConfig;
 use crate::export::catalog;
 use crate::export::point::{Point, Value};
 use crate::export::record::Recorder;
-use crate::export::samples::{self, NOW, Scratch};
+use crate::export::samples::{self, NOW};
 use crate::model::operation::Majors;
 use crate::model::{StallState, WallNs};
+use crate::test_dir::TestDir;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -26,7 +27,7 @@ struct Rig {
     otlp: Otlp,
 }
 
-fn setup(addr: std::net::SocketAddr, dir: Option<&Scratch>, queue_records: usize) -> Setup {
+fn setup(addr: std::net::SocketAddr, dir: Option<&TestDir>, queue_records: usize) -> Setup {
     let config = OtlpConfig {
         endpoint: format!("http://{addr}"),
         headers: Vec::new(),
@@ -207,7 +208,7 @@ async fn the_oldest_make_room_while_the_collector_is_away() {
 
 #[tokio::test]
 async fn what_is_left_at_the_end_is_sent_first_by_the_next_run_and_each_once() {
-    let dir = samples::scratch("undelivered");
+    let dir = TestDir::new();
     let addr = Collector::start([]).await.kill().await;
     let first = rig(setup(addr, Some(&dir), 100));
     first.stall("a");
@@ -249,7 +250,7 @@ async fn without_a_state_directory_what_is_left_is_dropped_and_counted() {
 
 #[tokio::test]
 async fn a_hung_collector_does_not_hold_up_the_end() {
-    let dir = samples::scratch("hung");
+    let dir = TestDir::new();
     let mut collector = Collector::start([Answer::Hang, Answer::Hang, Answer::Hang]).await;
     let rig = rig(setup(collector.addr, Some(&dir), 100));
     rig.stall("a");

@@ -96,7 +96,7 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
-    use crate::sources::kmsg::test_dir::TestDir;
+    use crate::test_dir::TestDir;
 
     fn open(dev: &Path) -> Result<Device, Exit> {
         Device::open(&HostRoot { dev: dev.to_owned(), ..HostRoot::default() })

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::device::RecordReader;
 use super::intake::Intake;
 use super::record;
+use super::state::StateError;
 use super::state::StateFile;
-use super::state_dir::StateError;
 use crate::model::Signal;
 use crate::sources::Outlet;
 

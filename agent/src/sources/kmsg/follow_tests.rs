@@ -10,12 +10,12 @@ use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 use super::device::RecordReader;
-use super::test_dir::TestDir;
 use super::{KernelLog, StateFile};
 use crate::config::KernelLogConfig;
 use crate::model::{Delivery, LineKind, MonoNs, Signal};
 use crate::sources::{Outlet, queue};
 use crate::telemetry::Telemetry;
+use crate::test_dir::TestDir;
 
 #[derive(Clone, Copy)]
 enum Step {
@@ -179,10 +179,9 @@ async fn a_clean_restart_repeats_nothing_and_misses_nothing() {
         run.read(&[Xid(1), Xid(2), Wait, Xid(3)], 3, 0).await,
         Ok(vec![(1, true), (2, true), (3, false)])
     );
-    assert!(run.state.save(&run.delivery, true));
+    assert!(run.state.save(&run.delivery));
     let steps = [Xid(1), Xid(2), Xid(3), Xid(4), Other(5), Wait, Xid(6)];
     let mut run = node.start();
-    assert_eq!(run.state.previous().killed_after, None);
     assert_eq!(
         run.read(&steps, 2, 0).await,
         Ok(vec![(4, false), (6, false)]),
@@ -200,9 +199,8 @@ async fn a_kill_repeats_what_was_owed_with_the_same_mark() {
         Ok(vec![(1, true), (2, true)]),
         "in the middle of the first drain"
     );
-    assert!(run.state.save(&run.delivery, false));
+    assert!(run.state.save(&run.delivery));
     let mut run = node.start();
-    assert!(run.state.previous().killed_after.is_some());
     assert_eq!(run.read(&steps, 3, 0).await, Ok(vec![(2, true), (3, true), (4, false)]));
 }
 
@@ -211,7 +209,7 @@ async fn a_state_ahead_of_the_log_is_void_instead_of_making_blind() {
     let node = Node::new();
     let run = node.start();
     run.delivery.read(u64::MAX - 1, false);
-    assert!(run.state.save(&run.delivery, true));
+    assert!(run.state.save(&run.delivery));
     let mut run = node.start();
     assert_eq!(run.state.previous().resume, Some(u64::MAX));
     assert_eq!(run.read(&[Xid(1), Wait, Xid(2)], 2, 0).await, Ok(vec![(1, true), (2, false)]));

@@ -16,9 +16,6 @@ pub mod message;
 pub mod record;
 mod scan;
 pub mod state;
-pub mod state_dir;
-#[cfg(test)]
-mod test_dir;
 pub mod xid;
 #[cfg(test)]
 mod xid_samples;

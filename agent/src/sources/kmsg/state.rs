@@ -1,9 +1,10 @@
 //! What is remembered between two runs of the agent on one boot: how far the kernel log was delivered.
 //!
-//! In: [`Delivery`], and the file `kmsg.state` of the previous run. Out: where to resume, and whether that run ended
-//! without saying so. What can go wrong: an unsafe directory, a full or read-only disk, a file that is not ours; each
+//! In: [`Delivery`], and the file `kmsg.state` of the previous run. Out: where to resume.
+//! What can go wrong: an unsafe directory, a full or read-only disk, a file that is not ours; each
 //! is logged once and counted (`warpgauge.state.errors`), the agent goes on, and writing is tried again.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,12 +13,48 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::state_dir::{StateDir, StateError};
-use crate::host::{self, HostRoot};
-use crate::model::{Delivery, WallNs};
+use crate::host::HostRoot;
+use crate::host::state_dir::{StateDir, StateDirError};
+use crate::model::Delivery;
 use crate::telemetry::{Counter, Telemetry};
 
 const FORMAT: u32 = 1;
+const NAME: &str = "kmsg.state";
+/// Longest content that is read: twenty times what is written.
+const LONGEST: u64 = 4096;
+
+/// Why the kernel log's place is not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The directory or the file.
+    #[error(transparent)]
+    Dir(#[from] StateDirError),
+    /// The file's content is not what the agent writes.
+    #[error("the state file is damaged ({0}); it is ignored and replaced")]
+    Content(#[from] serde_json::Error),
+    /// The file is of another version of the agent.
+    #[error("the state file has format {0}, which this version does not know; it is ignored and replaced")]
+    Format(u32),
+    /// The kernel's log does not reach as far as the state says.
+    #[error(
+        "the state file says that the kernel log was read up to record {resume}, but it ends at {tail} (a restored \
+         snapshot?); it is ignored, and everything in the log is read again"
+    )]
+    Ahead {
+        /// Where the state says to resume.
+        resume: u64,
+        /// Where the kernel's log ends.
+        tail: u64,
+    },
+    /// Boots cannot be told apart.
+    #[error("{path}: {cause}; without the boot id no state is kept, give the host's procfs with --host-proc")]
+    BootId {
+        /// Where the boot id should be.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+}
 
 /// The file's content; JSON, since the next format has to be able to tell it apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,10 +65,6 @@ struct Content {
     resume: Option<u64>,
     /// Records below were in the buffer before the first run on this boot.
     backlog_until: Option<u64>,
-    /// The run ended after everything was flushed.
-    clean: bool,
-    /// CLOCK_REALTIME of the write, in nanoseconds.
-    written: u64,
 }
 
 /// What the previous run on this boot left; nothing of it is set on the first run.
@@ -41,8 +74,6 @@ pub struct Previous {
     pub resume: Option<u64>,
     /// Records below were in the buffer before the agent first started on this boot.
     pub backlog_until: Option<u64>,
-    /// When it last wrote, if it was killed: what it held in memory since then is lost.
-    pub killed_after: Option<WallNs>,
 }
 
 /// The state file. Shared by the source, which says where it starts, and the pipeline, which saves.
@@ -85,7 +116,8 @@ impl StateFile {
                 return file;
             }
         }
-        match dir.read().and_then(|bytes| bytes.map(|bytes| Content::parse(&bytes)).transpose()) {
+        let read = dir.read(NAME, LONGEST).map_err(StateError::from);
+        match read.and_then(|bytes| bytes.map(|bytes| Content::parse(&bytes)).transpose()) {
             Ok(Some(content)) if content.boot_id == file.boot_id => file.previous = content.previous(),
             Ok(_) => {}
             Err(error) => file.report(&error),
@@ -110,9 +142,8 @@ impl StateFile {
         tracing::warn!(%error, "the kernel log's place is not kept across restarts as it should be");
     }
 
-    /// Writes how far `delivery` is; `clean` says that everything was flushed, and belongs to the last write of a run.
-    /// Blocks on the disk. Returns whether the file is written (or none is wanted).
-    pub fn save(&self, delivery: &Delivery, clean: bool) -> bool {
+    /// Writes how far `delivery` is. Blocks on the disk. Returns whether the file is written (or none is wanted).
+    pub fn save(&self, delivery: &Delivery) -> bool {
         let Some(dir) = &self.dir else { return true };
         let mut failing = lock(&self.failing);
         let start = *lock(&self.start);
@@ -121,11 +152,10 @@ impl StateFile {
             boot_id: self.boot_id.clone(),
             resume: delivery.resume_at().or(start.resume),
             backlog_until: start.backlog_until,
-            clean,
-            written: host::wall_anchor().wall.0,
         };
-        let written =
-            serde_json::to_vec(&content).map_err(StateError::from).and_then(|bytes| dir.write(&bytes));
+        let written = serde_json::to_vec(&content)
+            .map_err(StateError::from)
+            .and_then(|bytes| Ok(dir.write(NAME, &bytes)?));
         match &written {
             Ok(()) => *failing = false,
             Err(_) if *failing => self.errors.add(1),
@@ -152,22 +182,16 @@ impl Content {
     }
 
     fn previous(&self) -> Previous {
-        Previous {
-            resume: self.resume,
-            backlog_until: self.backlog_until,
-            killed_after: (!self.clean).then_some(WallNs(self.written)),
-        }
+        Previous { resume: self.resume, backlog_until: self.backlog_until }
     }
 }
 
-/// Keeps the file up to date until told to stop; the last write, with `clean`, is the pipeline's, after the flush.
+/// Keeps the file up to date until told to stop; the last write is the pipeline's, after the flush.
 pub async fn keep(file: Arc<StateFile>, delivery: Arc<Delivery>, stop: CancellationToken) {
     /// The time between two writes while records come in.
     const BUSY: Duration = Duration::from_secs(1);
     /// The time between two attempts while the disk refuses.
     const REFUSED: Duration = Duration::from_secs(10);
-    /// A write at least this often, so that `killed_after` is near the end of a killed run.
-    const QUIET: Duration = Duration::from_secs(30);
 
     let mut ticks = tokio::time::interval(BUSY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -179,12 +203,11 @@ pub async fn keep(file: Arc<StateFile>, delivery: Arc<Delivery>, stop: Cancellat
             _ = ticks.tick() => {}
         }
         let resume = delivery.resume_at();
-        let due = last.is_none_or(|(saved, done, at)| {
-            at.elapsed() >= if done { QUIET } else { REFUSED } || (done && saved != resume)
-        });
+        let due =
+            last.is_none_or(|(saved, done, at)| if done { saved != resume } else { at.elapsed() >= REFUSED });
         if due {
             let (file, delivery) = (Arc::clone(&file), Arc::clone(&delivery));
-            let done = tokio::task::spawn_blocking(move || file.save(&delivery, false)).await;
+            let done = tokio::task::spawn_blocking(move || file.save(&delivery)).await;
             last = Some((resume, done.unwrap_or(false), Instant::now()));
         }
     }
@@ -201,7 +224,7 @@ fn boot_id(host: &HostRoot) -> Result<String, StateError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::kmsg::test_dir::TestDir;
+    use crate::test_dir::TestDir;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
@@ -223,19 +246,16 @@ mod tests {
         let (file, _) = load(&dir, "boot-1\n");
         assert_eq!(file.previous(), Previous::default());
         file.begin(None, Some(7));
-        assert!(file.save(&delivered(&[(3, false), (4, true), (5, false)]), true));
+        assert!(file.save(&delivered(&[(3, false), (4, true), (5, false)])));
         let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("state"), mode("state/kmsg.state")), (0o700, 0o600));
 
         let (file, errors) = load(&dir, "boot-1");
-        let clean = Previous { resume: Some(4), backlog_until: Some(7), killed_after: None };
-        assert_eq!((file.previous(), errors), (clean, 0));
+        let left = Previous { resume: Some(4), backlog_until: Some(7) };
+        assert_eq!((file.previous(), errors), (left, 0));
 
-        assert!(file.save(&Delivery::default(), false), "nothing was read yet: the place is kept");
-        let killed = load(&dir, "boot-1").0.previous();
-        let since = killed.killed_after.unwrap();
-        assert_eq!(Previous { killed_after: None, ..killed }, clean);
-        assert!(since.0.abs_diff(host::wall_anchor().wall.0) < 60_000_000_000, "{since:?}");
+        assert!(file.save(&Delivery::default()), "nothing was read yet: the place is kept");
+        assert_eq!(load(&dir, "boot-1").0.previous(), left);
 
         assert_eq!(load(&dir, "boot-2").0.previous(), Previous::default(), "another boot");
     }
@@ -247,16 +267,16 @@ mod tests {
             b"\0\xff",
             b"{}",
             b"[[[[",
-            br#"{"format":1,"boot_id":"b","resume":-1,"backlog_until":null,"clean":true,"written":0}"#,
-            br#"{"format":2,"boot_id":"b","resume":1,"backlog_until":null,"clean":true,"written":0}"#,
+            br#"{"format":1,"boot_id":"b","resume":-1,"backlog_until":null}"#,
+            br#"{"format":2,"boot_id":"b","resume":1,"backlog_until":null}"#,
             &[b'['; 100_000],
         ] {
             let dir = TestDir::new();
-            load(&dir, "b").0.save(&delivered(&[(1, false)]), true);
+            load(&dir, "b").0.save(&delivered(&[(1, false)]));
             fs::write(dir.path().join("state/kmsg.state"), hostile).unwrap();
             let (file, errors) = load(&dir, "b");
             assert_eq!((file.previous(), errors), (Previous::default(), 1), "{}", hostile.escape_ascii());
-            assert!(file.save(&delivered(&[(9, false)]), true));
+            assert!(file.save(&delivered(&[(9, false)])));
             assert_eq!(load(&dir, "b").0.previous().resume, Some(10));
         }
     }
@@ -269,10 +289,10 @@ mod tests {
         let state = dir.path().join("state");
         fs::write(&state, "in the way").unwrap();
         let file = StateFile::load(Some(state.clone()), &dir.host("b"), &telemetry);
-        assert!(!file.save(&delivered(&[(1, false)]), false) && !file.save(&delivered(&[(1, false)]), false));
+        assert!(!file.save(&delivered(&[(1, false)])) && !file.save(&delivered(&[(1, false)])));
         assert_eq!(errors.get(), 3);
         fs::remove_file(&state).unwrap();
-        assert!(file.save(&delivered(&[(1, false)]), false));
+        assert!(file.save(&delivered(&[(1, false)])));
         assert_eq!((errors.get(), load(&dir, "b").0.previous().resume), (3, Some(2)));
     }
 
@@ -282,9 +302,9 @@ mod tests {
         let telemetry = Telemetry::default();
         let nowhere = HostRoot { proc: dir.path().join("none"), ..HostRoot::default() };
         let file = StateFile::load(Some(dir.path().join("state")), &nowhere, &telemetry);
-        assert!(file.save(&Delivery::default(), true) && !dir.path().join("state").exists());
+        assert!(file.save(&Delivery::default()) && !dir.path().join("state").exists());
         assert_eq!(telemetry.counter("warpgauge.state.errors", &[]).get(), 1);
-        assert!(StateFile::load(None, &nowhere, &telemetry).save(&Delivery::default(), true));
+        assert!(StateFile::load(None, &nowhere, &telemetry).save(&Delivery::default()));
     }
 
     #[tokio::test]
@@ -299,7 +319,6 @@ mod tests {
         }
         stop.cancel();
         keeping.await.unwrap();
-        let previous = load(&dir, "b").0.previous();
-        assert_eq!((previous.resume, previous.killed_after.is_some()), (Some(2), true));
+        assert_eq!(load(&dir, "b").0.previous().resume, Some(2));
     }
 }

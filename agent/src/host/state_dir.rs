@@ -7,21 +7,15 @@
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-const NAME: &str = "kmsg.state";
-const NEW_NAME: &str = "kmsg.state.new";
-
-/// Longest content that is read: twenty times what is written.
-const LONGEST: u64 = 4096;
-
-/// Why the state could not be read or written.
+/// Why state could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum StateError {
+pub enum StateDirError {
     /// It is a link, or not a directory.
     #[error("state directory {path}: {cause}; give a real directory that only the agent's user can write to")]
     Directory {
@@ -53,64 +47,52 @@ pub enum StateError {
         /// What the system says.
         cause: io::Error,
     },
-    /// The file's content is not what the agent writes.
-    #[error("the state file is damaged ({0}); it is ignored and replaced")]
-    Content(#[from] serde_json::Error),
-    /// The file is of another version of the agent.
-    #[error("the state file has format {0}, which this version does not know; it is ignored and replaced")]
-    Format(u32),
-    /// The kernel's log does not reach as far as the state says.
-    #[error(
-        "the state file says that the kernel log was read up to record {resume}, but it ends at {tail} (a restored \
-         snapshot?); it is ignored, and everything in the log is read again"
-    )]
-    Ahead {
-        /// Where the state says to resume.
-        resume: u64,
-        /// Where the kernel's log ends.
-        tail: u64,
-    },
-    /// Boots cannot be told apart.
-    #[error("{path}: {cause}; without the boot id no state is kept, give the host's procfs with --host-proc")]
-    BootId {
-        /// Where the boot id should be.
-        path: PathBuf,
-        /// What the system says.
-        cause: io::Error,
-    },
 }
 
 /// The directory, opened anew for each use: it may be made, mended or replaced while the agent runs.
 #[derive(Clone, Debug)]
-pub(super) struct StateDir {
+pub struct StateDir {
     path: PathBuf,
 }
 
 impl StateDir {
     /// `path` is not touched yet. A slash at its end is dropped: it would follow a link.
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub fn new(path: PathBuf) -> Self {
         Self { path: path.components().collect() }
     }
 
-    /// The file's content; `None` where there is no file.
-    pub(super) fn read(&self) -> Result<Option<Vec<u8>>, StateError> {
+    /// The content of the file `name`; `None` where there is no file.
+    ///
+    /// # Errors
+    /// An unsafe directory; a link, a device or more than `longest` bytes in the file's place.
+    pub fn read(&self, name: &str, longest: u64) -> Result<Option<Vec<u8>>, StateDirError> {
         let Some(dir) = self.open()? else { return Ok(None) };
+        let error = |cause| self.file_error(name, cause);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match openat(&dir, NAME, flags, Mode::empty()) {
+        let file = match openat(&dir, name, flags, Mode::empty()) {
             Ok(fd) => File::from(fd),
             Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(self.file_error(errno.into())),
+            Err(errno) => return Err(error(errno.into())),
         };
+        let stat = fstat(&file).map_err(|errno| error(errno.into()))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(error(io::Error::new(io::ErrorKind::InvalidData, "not a regular file")));
+        }
         let mut content = Vec::new();
-        let stat = fstat(&file).map_err(|errno| self.file_error(errno.into()))?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-            file.take(LONGEST).read_to_end(&mut content).map_err(|cause| self.file_error(cause))?;
+        if longest < file.take(longest + 1).read_to_end(&mut content).map_err(error)? as u64 {
+            return Err(error(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("more than {longest} bytes"),
+            )));
         }
         Ok(Some(content))
     }
 
-    /// Puts `content` in the file's place, in one step; makes the directory where it is missing.
-    pub(super) fn write(&self, content: &[u8]) -> Result<(), StateError> {
+    /// Puts `content` in the place of the file `name`, in one step; makes the directory where it is missing.
+    ///
+    /// # Errors
+    /// An unsafe directory, a full or read-only disk; the former content is still there then.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), StateDirError> {
         let dir = match self.open()? {
             Some(dir) => dir,
             None => {
@@ -119,23 +101,45 @@ impl StateDir {
                 self.open()?.ok_or_else(|| self.directory_error(io::ErrorKind::NotFound.into()))?
             }
         };
+        let new_name = format!("{name}.new");
         let replace = || -> io::Result<()> {
-            match unlinkat(&dir, NEW_NAME, AtFlags::empty()) {
+            match unlinkat(&dir, &new_name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno.into()),
             }
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let mut file = File::from(openat(&dir, NEW_NAME, flags, Mode::RUSR | Mode::WUSR)?);
+            let mut file = File::from(openat(&dir, &new_name, flags, Mode::RUSR | Mode::WUSR)?);
             file.write_all(content)?;
             file.sync_data()?;
-            renameat(&dir, NEW_NAME, &dir, NAME)?;
+            renameat(&dir, &new_name, &dir, name)?;
             Ok(())
         };
-        replace().map_err(|cause| self.file_error(cause))
+        replace().map_err(|cause| self.file_error(name, cause))
+    }
+
+    /// Removes the file `name`, which may be missing.
+    ///
+    /// # Errors
+    /// An unsafe directory, a read-only disk.
+    pub fn remove(&self, name: &str) -> Result<(), StateDirError> {
+        let Some(dir) = self.open()? else { return Ok(()) };
+        match unlinkat(&dir, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.file_error(name, errno.into())),
+        }
+    }
+
+    /// Gives the file `name` another name, for people to look at.
+    ///
+    /// # Errors
+    /// An unsafe directory, a missing file, a read-only disk.
+    pub fn set_aside(&self, name: &str, aside: &str) -> Result<(), StateDirError> {
+        let dir = self.open()?.ok_or_else(|| self.directory_error(io::ErrorKind::NotFound.into()))?;
+        renameat(&dir, name, &dir, aside).map_err(|errno| self.file_error(name, errno.into()))
     }
 
     /// The directory, if it is there and safe.
-    fn open(&self) -> Result<Option<File>, StateError> {
+    fn open(&self) -> Result<Option<File>, StateDirError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = match openat(CWD, &self.path, flags, Mode::empty()) {
             Ok(fd) => File::from(fd),
@@ -145,27 +149,31 @@ impl StateDir {
         let stat = fstat(&dir).map_err(|errno| self.directory_error(errno.into()))?;
         let (owner, mode, me) = (stat.st_uid, stat.st_mode & 0o7777, geteuid().as_raw());
         if owner != me || mode & 0o022 != 0 {
-            return Err(StateError::Unsafe { path: self.path.clone(), owner, mode, me });
+            return Err(StateDirError::Unsafe { path: self.path.clone(), owner, mode, me });
         }
         Ok(Some(dir))
     }
 
-    fn directory_error(&self, cause: io::Error) -> StateError {
-        StateError::Directory { path: self.path.clone(), cause }
+    fn directory_error(&self, cause: io::Error) -> StateDirError {
+        StateDirError::Directory { path: self.path.clone(), cause }
     }
 
-    fn file_error(&self, cause: io::Error) -> StateError {
-        StateError::File { path: Path::new(&self.path).join(NAME), cause }
+    fn file_error(&self, name: &str, cause: io::Error) -> StateDirError {
+        StateDirError::File { path: self.path.join(name), cause }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::path::Path;
 
     use super::*;
-    use crate::sources::kmsg::test_dir::TestDir;
+    use crate::test_dir::TestDir;
+
+    const NAME: &str = "a.state";
+    const NEW_NAME: &str = "a.state.new";
 
     #[test]
     fn a_directory_that_others_can_change_is_refused_with_a_remedy() {
@@ -177,8 +185,10 @@ mod tests {
             make(&path);
             for slash in [path.clone(), PathBuf::from(format!("{}/", path.display()))] {
                 let dir = StateDir::new(slash);
-                let refusals =
-                    [dir.read().unwrap_err().to_string(), dir.write(b"x").unwrap_err().to_string()];
+                let refusals = [
+                    dir.read(NAME, 99).unwrap_err().to_string(),
+                    dir.write(NAME, b"x").unwrap_err().to_string(),
+                ];
                 assert!(refusals.iter().all(|said| said.contains(want)), "{want}: {refusals:?}");
             }
         }
@@ -196,19 +206,26 @@ mod tests {
     fn a_file_is_replaced_whole_and_links_are_not_followed() {
         let root = TestDir::new();
         let dir = StateDir::new(root.path().join("deep/state"));
-        assert_eq!(dir.read().unwrap(), None);
-        dir.write(b"one").unwrap();
-        dir.write(b"two").unwrap();
-        assert_eq!(dir.read().unwrap().as_deref(), Some(&b"two"[..]));
+        assert_eq!(dir.read(NAME, 99).unwrap(), None);
+        dir.write(NAME, b"one").unwrap();
+        dir.write(NAME, b"two").unwrap();
+        assert_eq!(dir.read(NAME, 99).unwrap().as_deref(), Some(&b"two"[..]));
 
         let (victim, file) = (root.path().join("victim"), root.path().join("deep/state").join(NAME));
         fs::write(&victim, "keep me").unwrap();
         fs::remove_file(&file).unwrap();
         symlink(&victim, &file).unwrap();
         symlink(&victim, file.with_file_name(NEW_NAME)).unwrap();
-        assert!(dir.read().is_err());
-        dir.write(b"three").unwrap();
-        assert_eq!(dir.read().unwrap().as_deref(), Some(&b"three"[..]));
+        assert!(dir.read(NAME, 99).is_err());
+        dir.write(NAME, b"three").unwrap();
+        assert_eq!(dir.read(NAME, 99).unwrap().as_deref(), Some(&b"three"[..]));
         assert_eq!(fs::read_to_string(&victim).unwrap(), "keep me");
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+
+        assert!(dir.read(NAME, 4).is_err(), "longer than it may be");
+        dir.set_aside(NAME, "a.bad").unwrap();
+        assert_eq!(dir.read(NAME, 99).unwrap(), None);
+        dir.remove("a.bad").unwrap();
+        dir.remove("a.bad").unwrap();
     }
 }

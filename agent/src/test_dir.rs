@@ -8,26 +8,26 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::host::HostRoot;
 
-pub(super) struct TestDir(PathBuf);
+pub(crate) struct TestDir(PathBuf);
 
 impl TestDir {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("warpgauge-kmsg-{}-{number}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("warpgauge-test-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
         Self(path)
     }
 
     /// A host of which only the boot id matters.
-    pub(super) fn host(&self, boot_id: &str) -> HostRoot {
+    pub(crate) fn host(&self, boot_id: &str) -> HostRoot {
         let random = self.0.join("sys/kernel/random");
         std::fs::create_dir_all(&random).unwrap();
         std::fs::write(random.join("boot_id"), boot_id).unwrap();
         HostRoot { proc: self.0.clone(), ..HostRoot::default() }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
