@@ -199,7 +199,7 @@ fn prepare(config: &ProbesConfig, host: &HostRoot) -> Result<Ready, LoadError> {
         .ok_or_else(|| LoadError::Prefix(config.open_prefix.clone()))?;
     let kernel = Kernel::look(host, tactics::events());
     if kernel.tracefs.is_none() {
-        return Err(LoadError::NoTracefs);
+        return Err(if kernel.tracefs_denied { LoadError::TracefsDenied } else { LoadError::NoTracefs });
     }
     let hierarchy = cgroup_hierarchy::read(host, config.cgroup)?;
     let path = host.sys("kernel/btf/vmlinux");
@@ -219,6 +219,7 @@ fn prepare(config: &ProbesConfig, host: &HostRoot) -> Result<Ready, LoadError> {
     };
     let choices = tactics::choose(&kernel);
     let loaded = Loaded::new(&kernel, &choices, &offsets, &settings, majors.array())?;
+    warpgauge_ebpf::heap::give_back();
     tracing::info!(hierarchy = ?hierarchy, majors = ?majors.array(), "kernel programs are loaded");
     Ok(Ready { kernel, choices, majors, loaded })
 }
