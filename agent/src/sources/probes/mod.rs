@@ -8,12 +8,12 @@
 //! [`in_flight`] and [`inside`] (calls that hang) → [`stats`] (calls that ended).
 
 pub mod btf;
-mod call_signal;
+pub mod call_signal;
 pub mod cgroup_hierarchy;
 pub mod in_flight;
 pub mod inside;
 pub mod kernel;
-mod load_error;
+pub mod load_error;
 pub mod majors;
 pub mod map_bytes;
 pub mod object;
@@ -21,7 +21,7 @@ pub mod offsets;
 pub mod stats;
 pub mod tactics;
 pub mod thread_files;
-mod watch;
+pub mod watch;
 
 use std::fs;
 use std::time::Duration;
@@ -229,3 +229,7 @@ fn own_pid(host: &HostRoot) -> u32 {
     let link = fs::read_link(host.proc("self")).ok();
     link.and_then(|link| link.to_str()?.parse().ok()).unwrap_or_else(std::process::id)
 }
+
+#[cfg(test)]
+#[path = "probes_tests.rs"]
+mod tests;
