@@ -18,6 +18,8 @@ pub mod prefix;
 #[cfg(feature = "user")]
 pub mod attach;
 #[cfg(feature = "user")]
+pub mod heap;
+#[cfg(feature = "user")]
 pub mod pod;
 
 /// Names of the maps, as the object spells them (the kernel keeps 15 bytes).

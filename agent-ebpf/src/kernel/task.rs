@@ -110,5 +110,5 @@ fn watched(device: u32) -> bool {
         return false;
     }
     let Some(majors) = MAJORS.get(0) else { return false };
-    majors.iter().any(|watched| *watched == major)
+    majors.contains(&major)
 }

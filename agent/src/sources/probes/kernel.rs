@@ -27,6 +27,8 @@ pub struct Kernel {
     pub release: (u32, u32),
     /// Where tracefs is mounted and readable.
     pub tracefs: Option<PathBuf>,
+    /// tracefs may not be read (and may or may not be there).
+    pub tracefs_denied: bool,
     /// Kprobe events can be made through tracefs.
     pub tracefs_kprobes: Support,
     /// Kprobe events can be made through perf.
@@ -61,6 +63,7 @@ impl Kernel {
             host_pids: host_pids(host),
             possible_cpus: possible_cpus(host),
             events,
+            tracefs_denied: tracefs.is_none() && is_denied(host),
             tracefs,
         }
     }
@@ -80,10 +83,19 @@ fn exists(path: &Path) -> Support {
     }
 }
 
+fn tracefs_places(host: &HostRoot) -> [PathBuf; 2] {
+    [host.sys("kernel/tracing"), host.sys("kernel/debug/tracing")]
+}
+
 fn tracefs(host: &HostRoot) -> Option<PathBuf> {
     // an unmounted tracefs leaves an empty directory behind, so something in it is looked for
     let mounted = |at: &PathBuf| fs::read_dir(at.join("events")).is_ok();
-    [host.sys("kernel/tracing"), host.sys("kernel/debug/tracing")].into_iter().find(mounted)
+    tracefs_places(host).into_iter().find(mounted)
+}
+
+fn is_denied(host: &HostRoot) -> bool {
+    let denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    tracefs_places(host).iter().any(|at| fs::read_dir(at.join("events")).is_err_and(denied))
 }
 
 fn release(text: &str) -> Option<(u32, u32)> {
@@ -143,7 +155,7 @@ mod tests {
     fn a_host_without_anything_is_unknown_not_wrong() {
         let nowhere = HostRoot { proc: "/nowhere".into(), sys: "/nowhere".into(), dev: "/nowhere".into() };
         let kernel = Kernel::look(&nowhere, ["syscalls/sys_enter_ioctl"].into_iter());
-        assert_eq!(kernel.tracefs, None);
+        assert_eq!((kernel.tracefs, kernel.tracefs_denied), (None, false));
         assert_eq!(kernel.tracefs_kprobes, Support::Unknown("no_tracefs"));
         assert_eq!(kernel.perf_kprobes, Support::No);
         assert_eq!(kernel.host_pids, Support::Unknown("unreadable"));

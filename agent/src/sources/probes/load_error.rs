@@ -49,10 +49,11 @@ pub enum LoadError {
     #[error(transparent)]
     Hierarchy(#[from] HierarchyError),
     /// tracefs is not there.
-    #[error(
-        "tracefs is not mounted at kernel/tracing or kernel/debug/tracing below the host's sysfs, or unreadable"
-    )]
+    #[error("tracefs is not mounted at kernel/tracing or kernel/debug/tracing below the host's sysfs")]
     NoTracefs,
+    /// tracefs is only for root.
+    #[error("tracefs, at kernel/tracing or kernel/debug/tracing below the host's sysfs, may not be read")]
+    TracefsDenied,
     /// The object does not have what this agent expects.
     #[error("the kernel object has no {0}: it is not of this agent's version")]
     Missing(&'static str),
@@ -109,7 +110,7 @@ impl LoadError {
             }
             _ if self.denied() => (
                 "not_permitted",
-                "give the agent CAP_BPF, CAP_PERFMON and CAP_SYS_RESOURCE, or run it as root",
+                "give the agent CAP_BPF, CAP_PERFMON, CAP_SYS_RESOURCE and CAP_DAC_READ_SEARCH, or run it as root",
             ),
             _ => return Exit::Failed(Box::new(self)),
         };
@@ -121,6 +122,7 @@ impl LoadError {
             Self::Object(error) => is_denied(error),
             Self::Map(error) => is_denied(error),
             Self::Program { denied, .. } => *denied,
+            Self::TracefsDenied => true,
             // perf answers "access denied" for rights; binding a program does so for other reasons
             Self::Attach(AttachError::Open { source, .. } | AttachError::Event { source, .. }) => {
                 source.kind() == io::ErrorKind::PermissionDenied
@@ -184,6 +186,7 @@ mod tests {
         assert_eq!(reason(create(1), true), "lockdown");
         assert_eq!(reason(create(12), false), "failed");
         assert_eq!(reason(LoadError::NotBuilt, false), "not_built");
+        assert_eq!(reason(LoadError::TracefsDenied, false), "not_permitted");
         assert_eq!(reason(LoadError::Missing("MAJORS"), false), "failed");
         let event = "syscalls/sys_enter_ioctl".to_owned();
         let open = AttachError::Open { event: event.clone(), source: io::Error::from_raw_os_error(13) };

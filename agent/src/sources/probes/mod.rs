@@ -8,11 +8,11 @@
 //! [`in_flight`] and [`inside`] (calls that hang) → [`stats`] (calls that ended).
 
 pub mod btf;
-mod call_signal;
+pub mod call_signal;
 pub mod in_flight;
 pub mod inside;
 pub mod kernel;
-mod load_error;
+pub mod load_error;
 pub mod majors;
 pub mod map_bytes;
 pub mod object;
@@ -20,7 +20,7 @@ pub mod offsets;
 pub mod stats;
 pub mod tactics;
 pub mod thread_files;
-mod watch;
+pub mod watch;
 
 use std::fs;
 use std::time::Duration;
@@ -198,7 +198,7 @@ fn prepare(config: &ProbesConfig, host: &HostRoot) -> Result<Ready, LoadError> {
         .ok_or_else(|| LoadError::Prefix(config.open_prefix.clone()))?;
     let kernel = Kernel::look(host, tactics::events());
     if kernel.tracefs.is_none() {
-        return Err(LoadError::NoTracefs);
+        return Err(if kernel.tracefs_denied { LoadError::TracefsDenied } else { LoadError::NoTracefs });
     }
     let hierarchy = cgroup_hierarchy::read(host, config.cgroup)?;
     let path = host.sys("kernel/btf/vmlinux");
@@ -218,6 +218,7 @@ fn prepare(config: &ProbesConfig, host: &HostRoot) -> Result<Ready, LoadError> {
     };
     let choices = tactics::choose(&kernel);
     let loaded = Loaded::new(&kernel, &choices, &offsets, &settings, majors.array())?;
+    warpgauge_ebpf::heap::give_back();
     tracing::info!(hierarchy = ?hierarchy, majors = ?majors.array(), "kernel programs are loaded");
     Ok(Ready { kernel, choices, majors, loaded })
 }
@@ -227,3 +228,7 @@ fn own_pid(host: &HostRoot) -> u32 {
     let link = fs::read_link(host.proc("self")).ok();
     link.and_then(|link| link.to_str()?.parse().ok()).unwrap_or_else(std::process::id)
 }
+
+#[cfg(test)]
+#[path = "probes_tests.rs"]
+mod tests;

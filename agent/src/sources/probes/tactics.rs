@@ -166,6 +166,7 @@ mod tests {
         Kernel {
             release,
             tracefs: Some("/sys/kernel/tracing".into()),
+            tracefs_denied: false,
             tracefs_kprobes: Support::No,
             perf_kprobes: Support::Unknown("unreadable"),
             events: events().filter(|e| without.is_empty() || !e.contains(without)).collect(),

@@ -206,11 +206,12 @@ fn look(
     let mut reading = files.read(host, Pid(call.tgid), Tid(key.tid));
     let start = StartTicks::from_boottime_ns(call.start_ns);
     let process = files.process(host, Pid(call.tgid)).ok().flatten();
+    let mut dying = call.flags & flags::DYING != 0;
     if call.start_ns != 0 && process.is_some_and(|process| StartTicks(process.start) != start) {
-        // a later process has the number
+        // a later process has the number; if the numbers mean the same here and in the kernel, the former one is dead
         (reading.stat, reading.gone) = (None, true);
+        dying |= host_pids == Support::Yes;
     }
-    let dying = call.flags & flags::DYING != 0;
     let (inside, sample) = judge(&reading, mono_now(), &expected(call, &mut [0], dying), before);
     state.inside = inside;
     state.wait = (inside == Inside::Inside).then(|| "driver".to_owned());
