@@ -44,7 +44,7 @@ fn a_refused_configuration_is_78_and_every_problem_is_named() {
     let out = Command::new(programs::agent())
         .args(["run", "--call-threshold", "1", "--config"])
         .arg(&file)
-        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://collector")
         .output()
         .unwrap();
     let text = stderr(&out);

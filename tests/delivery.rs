@@ -37,13 +37,15 @@ fn a_collector_that_was_away_gets_everything() {
     let mut lines = Lines::new("away");
     let mut agent = setup(&scratch, &collector).start(); // absent at start
     lines.write(100);
-    wait_for("the agent to say that nobody answers", 30, || agent.log().contains("remedy").then_some(()));
+    wait_for("the agent to say that nobody answers", 30, || {
+        agent.log().contains("unreachable").then_some(())
+    });
     collector.run();
     lines.wait_for_all(&collector);
 
     collector.kill(); // lost
     lines.write(100);
-    wait_for("the agent to notice", 30, || (1 < agent.log().matches("Collector").count()).then_some(()));
+    wait_for("the agent to notice", 30, || (agent.log().matches("unreachable").count() == 2).then_some(()));
     collector.run();
     lines.wait_for_all(&collector);
     wait_for_balance(&collector, lines.written());
@@ -63,7 +65,7 @@ fn a_collector_that_hangs_is_given_up_on_and_asked_again() {
     lines.wait_for_all(&collector);
     collector.hang();
     lines.write(10);
-    wait_for("a call to be given up", 30, || agent.log().contains("remedy").then_some(()));
+    wait_for("a call to be given up", 30, || agent.log().contains("unreachable").then_some(()));
     collector.resume();
     lines.wait_for_all(&collector);
     // A call that was given up may have arrived all the same: then it is repeated, under the same uid.

@@ -77,7 +77,7 @@ fn live(dir: &Path) -> anyhow::Result<()> {
     );
     println!("  {text}");
     let mut kmsg = std::fs::File::options().write(true).open("/dev/kmsg").context("/dev/kmsg")?;
-    kmsg.write_all(format!("<4>{text}").as_bytes()).context("/dev/kmsg")?;
+    kmsg.write_all(format!("<4>{text}\n").as_bytes()).context("/dev/kmsg")?;
     let xid = wait_for("the XID at the Collector", 30, || {
         collector.records().into_iter().find(|r| of_victim(r, "gpu.xid"))
     });

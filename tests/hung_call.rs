@@ -40,6 +40,7 @@ fn check(version: Version, forced: &str) {
         .args(&["--probe-majors", &MAJOR.to_string(), "--cgroup", forced, "--kernel-log", "off"])
         .start();
     wait_for_probes(&mut agent, &collector);
+    assert_every_program_was_taken(&collector);
 
     let pod = PodCgroup::new(version, 1);
     let tty = Tty::hold();
@@ -77,13 +78,24 @@ fn check(version: Version, forced: &str) {
         "closed with {length} s, the call took about {real} s"
     );
     assert_eq!(end.get("gpu.stall.id"), begin.get("gpu.stall.id"), "the same episode");
-    assert_eq!(end.time, begin.time, "an episode's time is its begin");
+    let began_at = |r: &Record, seconds: f64| r.time as f64 / 1e9 - seconds;
+    assert!((began_at(&end, length) - began_at(&begin, age)).abs() < 0.01, "time less duration is the begin");
     assert_ne!(end.get("log.record.uid"), begin.get("log.record.uid"));
     assert_whose(&end, &pod, victim.id());
 
     assert_histogram(&collector, &pod, length);
     assert!(agent.terminate().success());
     assert_eq!((stalls("begin").len(), stalls("end").len()), (1, 1), "each told once");
+}
+
+/// The kernel's verifier had no objection to any program that is meant for it.
+#[track_caller]
+fn assert_every_program_was_taken(collector: &Collector) {
+    for probe in ["ioctl", "open", "mmap"] {
+        let attributes = [("probe", probe), ("tactic", "syscall_tracepoint")];
+        assert_eq!(collector.latest("warpgauge.probe.info", &attributes), Some(1.0), "{probe}");
+    }
+    assert_eq!(collector.latest("warpgauge.probe.refused", &[("reason", "refused_by_kernel")]), None);
 }
 
 #[track_caller]

@@ -26,10 +26,10 @@ impl Lines {
     /// Writes `count` more XID 31 lines.
     pub(crate) fn write(&mut self, count: u32) {
         for _ in 0..count {
-            // Opened anew for each line: the kernel drops what one descriptor writes beyond ten lines in five seconds.
+            // With its line end, or the kernel keeps it open for more. Opened anew for each line: the kernel drops what one descriptor writes beyond ten lines in five seconds.
             let mut kmsg = std::fs::File::options().write(true).open("/dev/kmsg").unwrap();
             let (word, number) = (&self.word, self.written);
-            let line = format!("<4>NVRM: Xid (PCI:0000:9b:00): 31, Ch 00000008, intr {number:08x}. {word}");
+            let line = format!("<4>NVRM: Xid (PCI:0000:9b:00): 31, Ch 00000008, intr {number:08x}. {word}\n");
             kmsg.write_all(line.as_bytes()).unwrap();
             self.written += 1;
         }

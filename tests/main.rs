@@ -8,5 +8,6 @@ mod delivery;
 mod hung_call;
 mod inside;
 mod kernel_log;
+mod kernel_types;
 mod replay;
 mod self_metrics;

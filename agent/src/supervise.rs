@@ -33,7 +33,7 @@ pub async fn supervise(
     let name = source.name();
     let up = telemetry.gauge("warpgauge.source.up", &[("source", name)]);
     let restarts = telemetry.counter("warpgauge.source.restarts", &[("source", name)]);
-    let mut said: Option<Lack> = None;
+    let mut said: Vec<Lack> = Vec::new();
     let mut backoff = BACKOFF;
     loop {
         let began = Instant::now();
@@ -43,7 +43,8 @@ pub async fn supervise(
                 Ok(exit) => exit,
                 Err(_still_running) => {
                     up.set(1);
-                    publish(&telemetry, name, said.take().as_ref(), 0);
+                    publish(&telemetry, name, &said, 0);
+                    said.clear();
                     run.await
                 }
             }
@@ -51,13 +52,11 @@ pub async fn supervise(
         up.set(0);
         let wait = match exit {
             Exit::Stopped => return,
-            Exit::Unavailable(lack) => {
-                if said.as_ref() != Some(&lack) {
-                    publish(&telemetry, name, said.as_ref(), 0);
-                    publish(&telemetry, name, Some(&lack), 1);
-                    say(name, &lack);
-                    said = Some(lack);
-                }
+            Exit::Unavailable(lacks) => {
+                publish(&telemetry, name, &said, 0);
+                publish(&telemetry, name, &lacks, 1);
+                lacks.iter().filter(|lack| !said.contains(lack)).for_each(|lack| say(name, lack));
+                said = lacks;
                 LOOK_AGAIN
             }
             Exit::Failed(cause) => {
@@ -78,8 +77,8 @@ pub async fn supervise(
     }
 }
 
-fn publish(telemetry: &Telemetry, source: &'static str, lack: Option<&Lack>, lacking: u64) {
-    if let Some(lack) = lack {
+fn publish(telemetry: &Telemetry, source: &'static str, lacks: &[Lack], lacking: u64) {
+    for lack in lacks {
         telemetry.gauge("warpgauge.source.lack", &[("source", source), ("reason", lack.reason)]).set(lacking);
     }
 }
@@ -126,7 +125,7 @@ mod tests {
     }
 
     fn missing() -> Exit {
-        Exit::Unavailable(Lack { reason: "no_btf", what: "no BTF".into(), remedy: "a kernel with BTF" })
+        Exit::Unavailable(vec![Lack { reason: "no_btf", what: "no BTF".into(), remedy: "a kernel with BTF" }])
     }
 
     #[tokio::test(start_paused = true)]

@@ -142,7 +142,11 @@ impl Agent {
 }
 
 impl Drop for Agent {
+    #[expect(clippy::print_stderr, reason = "a failing test shows what its agent said")]
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the agent's log:\n{}", self.log());
+        }
         let _ = self.child.kill(); // it may have ended already
         let _ = self.child.wait();
     }

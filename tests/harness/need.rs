@@ -15,6 +15,8 @@ pub enum Need {
     Root,
     /// The kernel programs were built (`cargo xtask build-ebpf`) and the kernel has BTF and tracefs.
     Probes,
+    /// The kernel describes its types.
+    Btf,
     /// A virtual terminal to wait for.
     Tty0,
     /// The OpenTelemetry Collector was built.
@@ -34,6 +36,7 @@ impl Need {
         match self {
             Self::Root => "root",
             Self::Probes => "probes",
+            Self::Btf => "btf",
             Self::Tty0 => "tty0",
             Self::Collector => "collector",
             Self::CgroupV1 => "cgroup-v1",
@@ -52,6 +55,7 @@ impl Need {
                     && Path::new("/sys/kernel/btf/vmlinux").is_file()
                     && Path::new("/sys/kernel/tracing/events/syscalls/sys_enter_ioctl").is_dir()
             }
+            Self::Btf => Path::new("/sys/kernel/btf/vmlinux").is_file(),
             Self::Tty0 => tty::active().is_some(),
             Self::Collector => programs::collector().is_file(),
             Self::CgroupV1 => cgroups::mount(cgroups::Version::V1).is_some(),

@@ -72,11 +72,12 @@ impl Point {
 /// Log records of whole lines.
 pub fn records(text: &str) -> Vec<Record> {
     let mut records = Vec::new();
-    for resource_logs in lines(text).flat_map(|line| list(&line, "resourceLogs")) {
+    let lines: Vec<Value> = lines(text).collect();
+    for resource_logs in lines.iter().flat_map(|line| list(line, "resourceLogs")) {
         let resource = attributes(&resource_logs["resource"]);
-        for scope_logs in list(&resource_logs, "scopeLogs") {
+        for scope_logs in list(resource_logs, "scopeLogs") {
             let scope = text_of(&scope_logs["scope"]["name"]);
-            for log in list(&scope_logs, "logRecords") {
+            for log in list(scope_logs, "logRecords") {
                 records.push(Record {
                     event: text_of(&log["eventName"]),
                     time: number(&log["timeUnixNano"]),
@@ -84,7 +85,7 @@ pub fn records(text: &str) -> Vec<Record> {
                     severity: number(&log["severityNumber"]),
                     severity_text: text_of(&log["severityText"]),
                     body: text_of(&log["body"]["stringValue"]),
-                    attributes: attributes(&log),
+                    attributes: attributes(log),
                     resource: resource.clone(),
                     scope: scope.clone(),
                 });
@@ -97,12 +98,13 @@ pub fn records(text: &str) -> Vec<Record> {
 /// Metric points of whole lines.
 pub fn metrics(text: &str) -> Vec<Point> {
     let mut points = Vec::new();
-    for resource_metrics in lines(text).flat_map(|line| list(&line, "resourceMetrics")) {
+    let lines: Vec<Value> = lines(text).collect();
+    for resource_metrics in lines.iter().flat_map(|line| list(line, "resourceMetrics")) {
         let resource = attributes(&resource_metrics["resource"]);
-        let scopes = list(&resource_metrics, "scopeMetrics");
+        let scopes = list(resource_metrics, "scopeMetrics");
         for metric in scopes.iter().flat_map(|scope| list(scope, "metrics")) {
             for kind in ["sum", "gauge", "exponentialHistogram"] {
-                points.extend(list(&metric[kind], "dataPoints").iter().map(|p| point(&metric, p, &resource)));
+                points.extend(list(&metric[kind], "dataPoints").iter().map(|p| point(metric, p, &resource)));
             }
         }
     }
@@ -135,8 +137,8 @@ fn lines(text: &str) -> impl Iterator<Item = Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
-fn list(value: &Value, key: &str) -> Vec<Value> {
-    value[key].as_array().cloned().unwrap_or_default()
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// 64-bit numbers are texts in OTLP's JSON.

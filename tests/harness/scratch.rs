@@ -1,6 +1,6 @@
 //! A folder for one test.
 //!
-//! In: a name. Out: a fresh folder, removed at the end. What can go wrong: the disk is full.
+//! In: a name. Out: a fresh folder, removed at the end unless the test fails. What can go wrong: the disk is full.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,12 @@ impl Scratch {
 }
 
 impl Drop for Scratch {
+    #[expect(clippy::print_stderr, reason = "a failing test says where its files are")]
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("its files are kept in {}", self.0.display());
+            return;
+        }
         let _ = std::fs::remove_dir_all(&self.0); // the system's own cleaning takes what stays
     }
 }

@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 
 use super::process::ProcessFacts;
-use super::{Ask, Attributor, cgroup, cgroup_tree, pid_namespace::PidNamespace, process};
+use super::{Ask, Attributor, cgroup, cgroup_tree, process};
 use crate::host::HostRoot;
+use crate::host::pid_namespace::PidNamespace;
 use crate::model::{CgroupId, Known, MonoNs, Pid, Process};
 
 /// Asks this machine.

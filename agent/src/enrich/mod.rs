@@ -9,7 +9,6 @@ pub mod bounded;
 pub mod cgroup;
 pub mod cgroup_tree;
 pub mod lookup;
-pub mod pid_namespace;
 pub mod process;
 
 use std::time::Duration;
@@ -114,7 +113,11 @@ impl Attributor {
         let mut processes = Vec::new();
         match &fact {
             Fact::Reading(Signal::Process { at, pid, process }) => {
-                self.know_process(*pid, *at, process.clone().map_or(Known::Gone, Known::Is));
+                let answer = process.clone().map_or(Known::Gone, |mut process| {
+                    process.workload = process.cgroup.as_deref().map(cgroup::workload).unwrap_or_default();
+                    Known::Is(process)
+                });
+                self.know_process(*pid, *at, answer);
             }
             Fact::Reading(Signal::CallStats { stats, .. }) => {
                 processes.push((stats.pid, Known::Is(self.in_cgroup(stats.cgroup, Process::default()))));

@@ -123,6 +123,7 @@ impl Exporter {
                     delivery,
                     spool: state_dir.clone().map(Spool::new),
                     telemetry: telemetry.clone(),
+                    reach: otlp::reach::Reach::default(),
                 };
                 // With a collector, only its acknowledgement settles a record.
                 let console = config.console.then(|| Console::start(stdout, None, &telemetry));

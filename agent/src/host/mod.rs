@@ -4,6 +4,7 @@
 //! The only place that knows where /proc, /sys and /dev are. Nothing here fails; opening the paths may.
 
 pub mod cgroup_hierarchy;
+pub mod pid_namespace;
 pub mod state_dir;
 
 use std::path::{Path, PathBuf};

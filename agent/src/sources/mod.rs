@@ -32,8 +32,8 @@ pub trait Source: Send {
 pub enum Exit {
     /// It was told to.
     Stopped,
-    /// Not on this node, or not with these rights: said once, looked at again now and then.
-    Unavailable(Lack),
+    /// Not on this node, or not with these rights: all that is missing, said once, looked at again now and then.
+    Unavailable(Vec<Lack>),
     /// It worked, or should have: started again with backoff.
     Failed(Box<dyn Error + Send + Sync>),
 }

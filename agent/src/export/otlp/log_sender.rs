@@ -21,6 +21,7 @@ use tonic::transport::Channel;
 
 use super::channel::{Failure, OtlpError, answer, words};
 use super::queue::{Bounds, Item, Queue};
+use super::reach::Sender;
 use super::retry::{Backoff, Verdict};
 use super::{HURRY, Setup, encode};
 use crate::export::record::Record;
@@ -83,7 +84,7 @@ impl LogSender {
             setup,
             stop: stop.clone(),
             backoff,
-            trouble: false,
+            refused: false,
             told: false,
         };
         Ok(Self { shared, stop, task: tokio::spawn(worker.run()) })
@@ -249,7 +250,7 @@ struct Worker {
     stop: CancellationToken,
     backoff: Backoff,
     /// Said already; said again only after it was over.
-    trouble: bool,
+    refused: bool,
     /// The same for what it says along with an acceptance.
     told: bool,
 }
@@ -297,7 +298,8 @@ impl Worker {
         self.shared.numbers.acknowledged.add(settled - rejected);
         self.used_up(spool_used_up);
         self.backoff.reset();
-        if std::mem::take(&mut self.trouble) {
+        self.setup.reach.found(Sender::Logs);
+        if std::mem::take(&mut self.refused) {
             tracing::info!("the collector takes log records again");
         }
     }
@@ -307,16 +309,14 @@ impl Worker {
             let (settled, spool_used_up) = self.shared.settle();
             self.shared.numbers.refused.add(settled);
             self.used_up(spool_used_up);
-            if !std::mem::replace(&mut self.trouble, true) {
+            if !std::mem::replace(&mut self.refused, true) {
                 tracing::warn!("the collector refused {settled} log records: {}", failure.what);
             }
             return;
         };
         self.shared.queue().give_back();
         self.shared.numbers.retries.add(1);
-        if !std::mem::replace(&mut self.trouble, true) {
-            tracing::warn!("log records wait for the collector: {}", failure.what);
-        }
+        self.setup.reach.lost(Sender::Logs, &self.setup.connector.config().endpoint, &failure.what);
         if failure.hung
             && let Ok(client) = client(&self.setup)
         {

@@ -20,6 +20,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;
 
 use super::channel::{Failure, OtlpError, answer, words};
+use super::reach::Sender;
 use super::retry::{Backoff, Verdict};
 use super::{HURRY, Setup, encode};
 use crate::export::point::{Batch, Point};
@@ -75,7 +76,7 @@ impl MetricSender {
             backoff,
             numbers: numbers.clone(),
             settled: Arc::clone(&settled),
-            trouble: false,
+            refused: false,
             told: false,
         };
         Ok(Self { slot, stop, task: tokio::spawn(worker.run()), numbers, settled })
@@ -188,7 +189,7 @@ struct Worker {
     numbers: Numbers,
     settled: Arc<AtomicU64>,
     /// Said already; said again only after it was over.
-    trouble: bool,
+    refused: bool,
     /// The same for what it says along with an acceptance.
     told: bool,
 }
@@ -271,7 +272,8 @@ impl Worker {
         self.numbers.acknowledged.add(count - rejected);
         self.numbers.rejected.add(rejected);
         self.backoff.reset();
-        if std::mem::take(&mut self.trouble) {
+        self.setup.reach.found(Sender::Metrics);
+        if std::mem::take(&mut self.refused) {
             tracing::info!("the collector takes metrics again");
         }
     }
@@ -281,14 +283,12 @@ impl Worker {
         self.numbers.failed.add(1);
         let Verdict::Retry(told) = failure.verdict else {
             self.numbers.refused.add(count);
-            if !std::mem::replace(&mut self.trouble, true) {
+            if !std::mem::replace(&mut self.refused, true) {
                 tracing::warn!("the collector refused {count} points: {}", failure.what);
             }
             return Ok(());
         };
-        if !std::mem::replace(&mut self.trouble, true) {
-            tracing::warn!("metrics wait for the collector: {}", failure.what);
-        }
+        self.setup.reach.lost(Sender::Metrics, &self.setup.connector.config().endpoint, &failure.what);
         if failure.hung
             && let Ok(client) = client(&self.setup)
         {

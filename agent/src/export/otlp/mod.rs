@@ -11,6 +11,7 @@ pub(crate) mod fake_collector;
 pub mod log_sender;
 pub mod metric_sender;
 pub mod queue;
+pub mod reach;
 pub mod resource;
 pub mod retry;
 pub mod spool;
@@ -53,6 +54,8 @@ pub struct Setup {
     pub spool: Option<Spool>,
     /// Where to count.
     pub telemetry: Telemetry,
+    /// Says once that nobody answers.
+    pub reach: reach::Reach,
 }
 
 /// The exporter.

@@ -44,6 +44,7 @@ fn setup(addr: std::net::SocketAddr, dir: Option<&TestDir>, queue_records: usize
         delivery: Arc::default(),
         spool: dir.map(|dir| Spool::new(dir.path())),
         telemetry: Telemetry::default(),
+        reach: reach::Reach::default(),
     }
 }
 

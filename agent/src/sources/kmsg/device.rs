@@ -48,17 +48,17 @@ impl Device {
         let file = opened.map_err(|cause| {
             let what = format!("{}: {cause}", path.display());
             match cause.kind() {
-                io::ErrorKind::NotFound => Exit::Unavailable(Lack {
+                io::ErrorKind::NotFound => Exit::Unavailable(vec![Lack {
                     reason: "no_kmsg",
                     what,
                     remedy: "give the container the host's /dev/kmsg, or name its place with --host-dev",
-                }),
-                io::ErrorKind::PermissionDenied => Exit::Unavailable(Lack {
+                }]),
+                io::ErrorKind::PermissionDenied => Exit::Unavailable(vec![Lack {
                     reason: "not_permitted",
                     what,
                     remedy: "give the agent CAP_SYSLOG and the device (a privileged container has both), or set \
                              kernel.dmesg_restrict=0 and make the device readable",
-                }),
+                }]),
                 _ => Exit::Failed(what.into()),
             }
         })?;
@@ -106,7 +106,8 @@ mod tests {
     async fn what_is_missing_comes_with_a_remedy() {
         let dir = TestDir::new();
         match open(dir.path()) {
-            Err(Exit::Unavailable(lack)) => {
+            Err(Exit::Unavailable(lacks)) => {
+                let lack = &lacks[0];
                 assert_eq!(lack.reason, "no_kmsg");
                 assert!(lack.what.contains("kmsg: No such file"), "{}", lack.what);
             }

@@ -81,11 +81,11 @@ impl Source for KernelLog {
 
     async fn run(&mut self, outlet: &Outlet, stop: &CancellationToken) -> Exit {
         if !self.enabled {
-            return Exit::Unavailable(Lack {
+            return Exit::Unavailable(vec![Lack {
                 reason: "disabled",
                 what: "the kernel log is switched off by the configuration".to_owned(),
                 remedy: "set kernel_log.enabled to true",
-            });
+            }]);
         }
         let mut device = match Device::open(&self.host) {
             Ok(device) => device,

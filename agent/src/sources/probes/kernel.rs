@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::host::HostRoot;
+use crate::host::pid_namespace::{self, PidNamespace};
 
 /// Whether something works here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +41,6 @@ pub struct Kernel {
     /// CPUs the kernel is prepared for; hash maps hold one spare element for each.
     pub possible_cpus: u32,
 }
-
-/// The inode number of the first pid namespace, fixed in the kernel.
-const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 impl Kernel {
     /// Looks at everything; `events` are those worth knowing about.
@@ -105,12 +103,10 @@ fn release(text: &str) -> Option<(u32, u32)> {
 
 /// procfs belongs to the pid namespace it was mounted in: what its process 1 says counts, not what the agent is in.
 fn host_pids(host: &HostRoot) -> Support {
-    let link = fs::read_link(host.proc("1/ns/pid"));
-    // where process 1 may not be looked at: the agent's own, if this procfs knows the agent
-    match link.or_else(|_| fs::read_link(host.proc("self/ns/pid"))) {
-        Ok(namespace) if namespace.as_os_str() == FIRST_PID_NAMESPACE => Support::Yes,
-        Ok(_) => Support::No,
-        Err(_) => Support::Unknown("unreadable"),
+    match pid_namespace::of(host) {
+        PidNamespace::Host => Support::Yes,
+        PidNamespace::Foreign => Support::No,
+        PidNamespace::Unknown(_) => Support::Unknown("unreadable"),
     }
 }
 

@@ -95,7 +95,15 @@ impl LoadError {
 
     /// For the supervisor. `locked_down`: the kernel's lockdown forbids reading its memory.
     pub fn exit(self, locked_down: bool) -> Exit {
-        let (reason, remedy) = match &self {
+        match self.lack(locked_down) {
+            Some(lack) => Exit::Unavailable(vec![lack]),
+            None => Exit::Failed(Box::new(self)),
+        }
+    }
+
+    /// What is missing on this node, if that is what it is.
+    pub fn lack(&self, locked_down: bool) -> Option<Lack> {
+        let (reason, remedy) = match self {
             Self::Disabled => ("disabled", "remove `--probes off`, or set `probes.enabled: true`"),
             Self::NotBuilt => ("not_built", "run `cargo xtask build-ebpf`, then build the agent again"),
             Self::Prefix(_) => ("open_prefix", "set `probes.open_prefix` to a path such as /dev/nvidia"),
@@ -112,9 +120,9 @@ impl LoadError {
                 "not_permitted",
                 "give the agent CAP_BPF, CAP_PERFMON, CAP_SYS_RESOURCE and CAP_DAC_READ_SEARCH, or run it as root",
             ),
-            _ => return Exit::Failed(Box::new(self)),
+            _ => return None,
         };
-        Exit::Unavailable(Lack { reason, what: self.to_string(), remedy })
+        Some(Lack { reason, what: self.to_string(), remedy })
     }
 
     fn denied(&self) -> bool {
@@ -169,7 +177,7 @@ mod tests {
 
     fn reason(error: LoadError, locked_down: bool) -> &'static str {
         match error.exit(locked_down) {
-            Exit::Unavailable(lack) => lack.reason,
+            Exit::Unavailable(lacks) => lacks[0].reason,
             Exit::Failed(_) => "failed",
             Exit::Stopped => "stopped",
         }

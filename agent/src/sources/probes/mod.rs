@@ -31,7 +31,8 @@ use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::prefix::Prefix;
 
 use crate::config::ProbesConfig;
-use crate::host::{HostRoot, cgroup_hierarchy, mono_now};
+use crate::host::cgroup_hierarchy::{self, Hierarchy};
+use crate::host::{HostRoot, mono_now};
 use crate::model::Signal;
 use crate::model::signal::SourceState;
 use crate::telemetry::Telemetry;
@@ -122,10 +123,11 @@ impl Source for Probes {
         let (config, host) = (self.config.clone(), self.host.clone());
         // reading the kernel's types and verifying programs takes a while: not on the runtime's threads
         let loading = tokio::task::spawn_blocking(move || prepare(&config, &host));
-        let ready = loading.await.unwrap_or_else(|error| Err(LoadError::Interrupted(error.to_string())));
+        let ready =
+            loading.await.unwrap_or_else(|error| Err(vec![LoadError::Interrupted(error.to_string())]));
         let ready = match ready {
             Ok(ready) => ready,
-            Err(error) => return error.exit(kernel::locked_down(&self.host)),
+            Err(errors) => return exit(errors, kernel::locked_down(&self.host)),
         };
         self.publish(&ready);
         let choices = ready.choices.clone();
@@ -172,11 +174,14 @@ impl Probes {
             let done = tokio::select! {
                 () = stop.cancelled() => {
                     // what has ended meanwhile is still said
-                    let last = watch.scan(outlet).and_then(|()| watch.read(outlet));
+                    let last = match watch.scan(outlet) {
+                        Ok(()) => watch.read(outlet).await,
+                        Err(error) => Err(error),
+                    };
                     return last.map_or_else(|error| LoadError::from(error).exit(false), |()| Exit::Stopped);
                 }
                 _ = scan.tick() => watch.scan(outlet),
-                _ = read.tick() => watch.read(outlet),
+                _ = read.tick() => watch.read(outlet).await,
                 _ = majors.tick() => watch.look_for_majors(),
             };
             if let Err(error) = done {
@@ -186,24 +191,60 @@ impl Probes {
     }
 }
 
-/// Everything up to programs at work.
-fn prepare(config: &ProbesConfig, host: &HostRoot) -> Result<Ready, LoadError> {
+/// All that is missing, or the first thing that went wrong.
+fn exit(errors: Vec<LoadError>, locked_down: bool) -> Exit {
+    let mut lacks = Vec::new();
+    for error in errors {
+        match error.lack(locked_down) {
+            Some(lack) => lacks.push(lack),
+            None => return Exit::Failed(Box::new(error)),
+        }
+    }
+    Exit::Unavailable(lacks)
+}
+
+/// Everything up to programs at work; else everything that is missing, so that it can be mended in one go.
+fn prepare(config: &ProbesConfig, host: &HostRoot) -> Result<Ready, Vec<LoadError>> {
     if !config.enabled {
-        return Err(LoadError::Disabled);
+        return Err(vec![LoadError::Disabled]);
     }
     if !object::is_built() {
-        return Err(LoadError::NotBuilt);
+        return Err(vec![LoadError::NotBuilt]);
     }
-    let open_prefix = Prefix::new(config.open_prefix.as_bytes())
-        .ok_or_else(|| LoadError::Prefix(config.open_prefix.clone()))?;
+    let mut missing = Vec::new();
+    let mut need = |error: LoadError| missing.push(error);
     let kernel = Kernel::look(host, tactics::events());
     if kernel.tracefs.is_none() {
-        return Err(if kernel.tracefs_denied { LoadError::TracefsDenied } else { LoadError::NoTracefs });
+        need(if kernel.tracefs_denied { LoadError::TracefsDenied } else { LoadError::NoTracefs });
     }
-    let hierarchy = cgroup_hierarchy::read(host, config.cgroup)?;
+    let prefix = Prefix::new(config.open_prefix.as_bytes());
+    if prefix.is_none() {
+        need(LoadError::Prefix(config.open_prefix.clone()));
+    }
+    let hierarchy = cgroup_hierarchy::read(host, config.cgroup).map_err(|error| need(error.into())).ok();
+    let btf = read_btf(host).map_err(need).ok();
+    let (Some(prefix), Some(hierarchy), Some(btf), true) = (prefix, hierarchy, btf, missing.is_empty())
+    else {
+        return Err(missing);
+    };
+    load(config, host, kernel, prefix, &hierarchy, &btf).map_err(|error| vec![error])
+}
+
+fn read_btf(host: &HostRoot) -> Result<Btf, LoadError> {
     let path = host.sys("kernel/btf/vmlinux");
-    let btf = fs::read(&path).map_err(|source| LoadError::NoBtf { path, source })?;
-    let offsets = Offsets::resolve(&Btf::parse(btf)?, hierarchy.version)?;
+    let bytes = fs::read(&path).map_err(|source| LoadError::NoBtf { path, source })?;
+    Ok(Btf::parse(bytes)?)
+}
+
+fn load(
+    config: &ProbesConfig,
+    host: &HostRoot,
+    kernel: Kernel,
+    open_prefix: Prefix,
+    hierarchy: &Hierarchy,
+    btf: &Btf,
+) -> Result<Ready, LoadError> {
+    let offsets = Offsets::resolve(btf, hierarchy.version)?;
     let majors = match &config.majors {
         Some(numbers) => Majors::configured(numbers),
         None => Majors::of_nvidia(&fs::read_to_string(host.proc("devices")).unwrap_or_default()),

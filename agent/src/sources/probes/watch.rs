@@ -15,7 +15,7 @@ use warpgauge_ebpf::maps::{HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES};
 use aya::maps::MapError;
 
 use crate::host::{HostRoot, mono_now};
-use crate::model::{Inside, Pid, StartTicks, ThreadState, Tid};
+use crate::model::{Inside, Pid, Signal, StartTicks, ThreadState, Tid};
 use crate::sources::Outlet;
 use crate::telemetry::{Counter, Gauge, Telemetry};
 
@@ -42,6 +42,8 @@ pub struct Watch {
     in_flight: Vec<(InFlightKey, InFlight)>,
     histograms: Vec<(HistogramKey, Histogram)>,
     calling: BTreeSet<u32>,
+    /// Statistics that wait to be sent.
+    ended: Vec<Signal>,
     numbers: Numbers,
 }
 
@@ -76,6 +78,7 @@ impl Watch {
             in_flight: Vec::new(),
             histograms: Vec::new(),
             calling: BTreeSet::new(),
+            ended: Vec::new(),
             numbers: Numbers::new(telemetry),
         }
     }
@@ -110,11 +113,21 @@ impl Watch {
         Ok(())
     }
 
-    /// Finished calls.
+    /// Finished calls. They are differences: one that is dropped is missing for good, so the pipeline is waited for.
     ///
     /// # Errors
     /// The map cannot be changed.
-    pub fn read(&mut self, outlet: &Outlet) -> Result<(), MapError> {
+    pub async fn read(&mut self, outlet: &Outlet) -> Result<(), MapError> {
+        let read = self.read_histograms();
+        for signal in self.ended.drain(..) {
+            if outlet.send(signal).await.is_err() {
+                break; // the pipeline has ended, and this source is told to stop in a moment
+            }
+        }
+        read
+    }
+
+    fn read_histograms(&mut self) -> Result<(), MapError> {
         self.histograms.clear();
         // keys come and go by this hand only, so the walk ends
         let entries = self.loaded.histograms.iter().take(HISTOGRAM_ENTRIES as usize);
@@ -122,7 +135,8 @@ impl Watch {
         self.numbers.histograms.set(self.histograms.len() as u64);
         let (host, files, host_pids, calling) = (&self.host, &mut self.files, self.host_pids, &self.calling);
         let life = &mut |tgid| life(host, host_pids, files, calling, tgid);
-        let done = self.stats.read(mono_now(), &self.histograms, life, &mut |signal| outlet.offer(signal));
+        let emit = &mut |signal| self.ended.push(signal);
+        let done = self.stats.read(mono_now(), &self.histograms, life, emit);
         for key in done {
             ignore_absence(self.loaded.histograms.remove(key))?;
         }
