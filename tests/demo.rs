@@ -7,6 +7,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::Context;
 use warpgauge_tests::harness::agent::Setup;
@@ -21,7 +22,17 @@ use warpgauge_tests::harness::tty::{MAJOR, Tty};
 
 const PCI: &str = "0000:3b:00";
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match demo() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            println!("The demo ended early: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn demo() -> anyhow::Result<()> {
     let missing: Vec<&str> = [
         (Need::Root, "root: loading kernel programs and writing to the kernel log need it; try `sudo -E cargo xtask demo`"),
         (Need::Tty0, "a virtual terminal (/dev/tty0), which stands in for a GPU's device node"),

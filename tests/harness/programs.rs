@@ -23,13 +23,27 @@ fn program(name: &str) -> PathBuf {
     BUILT.get_or_init(|| {
         let packages =
             ["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"];
-        let status = Command::new(env!("CARGO")).args(packages).current_dir(workspace()).status();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(packages).current_dir(workspace());
+        // What cargo says to this test about itself would make build scripts run again.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_about_the_package(&name.to_string_lossy()))
+        {
+            cargo.env_remove(name);
+        }
+        let status = cargo.status();
         assert!(status.expect("cargo starts").success(), "the programs under test must build");
     });
-    let me = std::env::current_exe().expect("this test has a path");
-    // target/debug/deps/warpgauge_tests-… → target/debug
-    let folder = me.parent().and_then(Path::parent).expect("a test lies in target/debug/deps");
+    let me = std::env::current_exe().expect("this program has a path");
+    let folder = me.parent().expect("a program lies in a folder");
+    // A test lies in target/debug/deps, a program beside the others in target/debug.
+    let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
     folder.join(name)
+}
+
+fn is_about_the_package(variable: &str) -> bool {
+    variable.starts_with("CARGO_PKG")
+        || variable.starts_with("CARGO_MANIFEST")
+        || variable == "CARGO_CRATE_NAME"
 }
 
 /// The agent.

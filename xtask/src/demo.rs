@@ -3,7 +3,7 @@
 //! In: the checkout. Out: what the Collector received. Needs no GPU; what is missing is said, and the rest is shown.
 //! What can go wrong: a build fails. Kernel programs that cannot be built are not the end of it.
 
-use crate::{build_ebpf, collector, shell};
+use crate::{build_ebpf, collector, shell, workspace};
 
 /// Builds everything and runs the demo.
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -16,8 +16,5 @@ pub(crate) fn run() -> anyhow::Result<()> {
         &["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"],
     ))?;
     shell::mount_tracefs()?;
-    shell::run(&mut shell::command(
-        "cargo",
-        &["run", "--quiet", "--package", "warpgauge-tests", "--bin", "demo"],
-    ))
+    shell::run(&mut shell::command(&workspace::program("demo").to_string_lossy(), &[]))
 }

@@ -14,6 +14,14 @@ use crate::workspace;
 pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(workspace::root());
+    // What cargo says to xtask about xtask: build scripts that look at it would run again, and with them half the tree.
+    let about_xtask = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_MANIFEST") || name.starts_with("CARGO_PKG")
+    });
+    about_xtask.for_each(|name| {
+        command.env_remove(name);
+    });
     command
 }
 
