@@ -10,6 +10,9 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::host::mono_now;
+use crate::model::Signal;
+use crate::model::signal::SourceState;
 use crate::sources::{Exit, Lack, Outlet, Source};
 use crate::telemetry::Telemetry;
 
@@ -35,6 +38,7 @@ pub async fn supervise(
     let restarts = telemetry.counter("warpgauge.source.restarts", &[("source", name)]);
     let mut said: Vec<Lack> = Vec::new();
     let mut backoff = BACKOFF;
+    let mut told_up = false;
     loop {
         let began = Instant::now();
         let exit = {
@@ -43,6 +47,8 @@ pub async fn supervise(
                 Ok(exit) => exit,
                 Err(_still_running) => {
                     up.set(1);
+                    told_up = true;
+                    tell(&outlet, name, None);
                     publish(&telemetry, name, &said, 0);
                     said.clear();
                     run.await
@@ -50,6 +56,9 @@ pub async fn supervise(
             }
         };
         up.set(0);
+        if std::mem::take(&mut told_up) {
+            tell(&outlet, name, Some(&exit));
+        }
         let wait = match exit {
             Exit::Stopped => return,
             Exit::Unavailable(lacks) => {
@@ -63,6 +72,7 @@ pub async fn supervise(
                 if began.elapsed() >= HEALTHY {
                     backoff = BACKOFF;
                 }
+                restarts.add(1);
                 error!(source = name, cause = &*cause, again_in_s = backoff.as_secs(), "A source failed.");
                 let wait = backoff;
                 backoff = (backoff * 2).min(BACKOFF_MAX);
@@ -73,8 +83,18 @@ pub async fn supervise(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
         }
-        restarts.add(1);
     }
+}
+
+/// What the source knew is no longer looked at once it is down: the stages must hear of it.
+fn tell(outlet: &Outlet, name: &str, exit: Option<&Exit>) {
+    let reason = exit.map(|exit| match exit {
+        Exit::Stopped => "stopped",
+        Exit::Unavailable(lacks) => lacks.first().map_or("unavailable", |lack| lack.reason),
+        Exit::Failed(_) => "failed",
+    });
+    let source = SourceState { name: name.to_owned(), up: exit.is_none(), reason: reason.map(str::to_owned) };
+    outlet.offer(Signal::Source { at: mono_now(), source });
 }
 
 fn publish(telemetry: &Telemetry, source: &'static str, lacks: &[Lack], lacking: u64) {
@@ -138,12 +158,15 @@ mod tests {
         let outlet = Outlet::new(tx, "scripted", &telemetry);
         let began = Instant::now();
         let task = tokio::spawn(supervise(source, outlet, stop.clone(), telemetry.clone()));
-        while telemetry.counter("warpgauge.source.restarts", &[("source", "scripted")]).get() < 4 {
+        let mut at: Vec<u64> = Vec::new();
+        while at.len() < 5 {
+            at.extend(runs.try_iter().map(|run| run.duration_since(began).as_secs()));
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         stop.cancel();
         task.await.unwrap();
-        let at: Vec<u64> = runs.try_iter().map(|run| run.duration_since(began).as_secs()).collect();
+        let restarts = telemetry.counter("warpgauge.source.restarts", &[("source", "scripted")]).get();
+        assert_eq!(restarts, 3, "a look for something missing is no restart");
         assert_eq!(at, [0, 1, 3, 7, 67], "1, 2 and 4 s after failures, a minute after the lack");
     }
 }

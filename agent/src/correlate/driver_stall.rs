@@ -34,8 +34,8 @@ struct OpenCall {
     call: Box<Call>,
     enter: MonoNs,
     threshold: Duration,
-    /// The last answer of the check, and the thread's state then; `None` until it was checked.
-    checked: Option<(Inside, Option<char>)>,
+    /// The last answer of the check, the thread's state and the time then; `None` until it was checked.
+    checked: Option<(Inside, Option<char>, MonoNs)>,
     /// When the episode was last told; `None` while it is not one.
     told: Option<MonoNs>,
 }
@@ -43,13 +43,20 @@ struct OpenCall {
 impl OpenCall {
     /// Looked at since its entry, and not found outside.
     fn was_checked(&self) -> bool {
-        matches!(self.checked, Some((Inside::Inside | Inside::Unknown, _)))
+        matches!(self.checked, Some((Inside::Inside | Inside::Unknown, ..)))
+    }
+
+    /// The last time there was a sign of the call.
+    fn last_seen(&self) -> MonoNs {
+        self.checked.map_or(self.enter, |(_, _, at)| at)
     }
 }
 
 impl DriverStalls {
-    /// Most open calls kept, as many as the kernel's in-flight map holds.
+    /// Most open calls kept, twice what the kernel's in-flight map holds.
     const OPEN_MAX: usize = 16_384;
+    /// Without a sign of the call for this long, its return was lost on the way. The longest scan interval is 10 s.
+    const SILENT: Duration = Duration::from_secs(30);
     /// How often a stall that goes on is told again.
     const UPDATE_EVERY: Duration = Duration::from_secs(60);
     /// From this length on a stall is an error.
@@ -58,13 +65,16 @@ impl DriverStalls {
     /// No open calls.
     pub fn new(config: CorrelateConfig, telemetry: &Telemetry) -> Self {
         let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "open_calls")]);
-        Self { config, open: BTreeMap::new(), uses: UseTable::default(), now: MonoNs(0), refused }
+        Self { config, open: BTreeMap::new(), uses: UseTable::new(telemetry), now: MonoNs(0), refused }
     }
 
     /// What the signal opens, repeats or closes.
     pub fn push(&mut self, signal: &Signal, out: &mut Vec<Fact>) {
         self.uses.push(signal);
-        self.now = self.now.max(signal.at());
+        // Only the clock that calls are timed by: another one (the kernel log's) may run ahead of it.
+        if let Signal::Call { at, .. } | Signal::Thread { at, .. } | Signal::Tick { at } = signal {
+            self.now = self.now.max(*at);
+        }
         match signal {
             Signal::Call { at, call } => match call.edge {
                 Edge::Enter => self.enter(*at, call, out),
@@ -72,9 +82,20 @@ impl DriverStalls {
                 Edge::Release => {}
             },
             Signal::Thread { at, tid, state, .. } => self.check(*at, *tid, state, out),
-            Signal::Tick { .. } | Signal::Sample { .. } => self.tell_overdue(out),
-            Signal::End { at } => self.end(*at, out),
-            _ => {}
+            Signal::Tick { .. } => self.tick(out),
+            Signal::Source { source, .. } if source.name == "probes" && !source.up => self.forget(out),
+            Signal::End { .. } => self.forget(out),
+            Signal::Gpu { .. }
+            | Signal::Driver { .. }
+            | Signal::GpuState { .. }
+            | Signal::Sample { .. }
+            | Signal::Uses { .. }
+            | Signal::Process { .. }
+            | Signal::Exit { .. }
+            | Signal::CallStats { .. }
+            | Signal::DriverLog { .. }
+            | Signal::Allocation { .. }
+            | Signal::Source { .. } => {}
         }
     }
 
@@ -100,17 +121,16 @@ impl DriverStalls {
     }
 
     fn check(&mut self, at: MonoNs, tid: Tid, state: &ThreadState, out: &mut Vec<Fact>) {
-        for (_, open) in self.open.range_mut((tid, Layer::Syscall)..=(tid, Layer::Lock)) {
-            open.checked = Some((state.inside, state.state));
-        }
-        if state.inside == Inside::Outside {
-            let keys: Vec<_> =
-                self.open.range((tid, Layer::Syscall)..=(tid, Layer::Lock)).map(|(key, _)| *key).collect();
-            for key in keys {
+        for layer in Layer::ALL {
+            let key = (tid, layer);
+            let Some(open) = self.open.get_mut(&key) else { continue };
+            open.checked = Some((state.inside, state.state, at));
+            if state.inside == Inside::Outside {
                 self.exit(at, key, None, true, out);
+            } else {
+                self.tell_if_due(key, out);
             }
         }
-        self.tell_overdue(out);
     }
 
     /// Closes a call. One that came and went between two looks is told in full when it was a stall.
@@ -128,27 +148,34 @@ impl DriverStalls {
         }
     }
 
-    fn tell_overdue(&mut self, out: &mut Vec<Fact>) {
-        let now = self.now;
-        let mut due = Vec::new();
-        for (key, open) in &self.open {
-            let age = now.since(open.enter).unwrap_or_default();
-            let state = match open.told {
-                None if age >= open.threshold && open.was_checked() && self.is_victim(*key, open) => {
-                    StallState::Begin
-                }
-                Some(told) if now.since(told).unwrap_or_default() >= Self::UPDATE_EVERY => StallState::Update,
-                _ => continue,
-            };
-            due.push((*key, state, age));
+    fn tick(&mut self, out: &mut Vec<Fact>) {
+        let keys: Vec<_> = self.open.keys().copied().collect();
+        for key in keys {
+            let silent =
+                |open: &OpenCall| Self::SILENT <= self.now.since(open.last_seen()).unwrap_or_default();
+            match self.open.get(&key) {
+                Some(open) if silent(open) => self.exit(open.last_seen(), key, None, true, out),
+                _ => self.tell_if_due(key, out),
+            }
         }
-        for (key, state, age) in due {
-            if let Some(open) = self.open.get_mut(&key) {
-                open.told = Some(now);
+    }
+
+    /// Opens an episode at its threshold, and repeats it once a minute.
+    fn tell_if_due(&mut self, key: (Tid, Layer), out: &mut Vec<Fact>) {
+        let Some(open) = self.open.get(&key) else { return };
+        let age = self.now.since(open.enter).unwrap_or_default();
+        let state = match open.told {
+            None if age >= open.threshold && open.was_checked() && self.is_victim(key, open) => {
+                StallState::Begin
             }
-            if let Some(open) = self.open.get(&key) {
-                out.push(self.finding(open, state, age, None));
+            Some(told) if self.now.since(told).unwrap_or_default() >= Self::UPDATE_EVERY => {
+                StallState::Update
             }
+            _ => return,
+        };
+        out.push(self.finding(open, state, age, None));
+        if let Some(open) = self.open.get_mut(&key) {
+            open.told = Some(self.now);
         }
     }
 
@@ -158,10 +185,11 @@ impl DriverStalls {
         outermost && !self.uses.is_bystander(open.call.pid)
     }
 
-    fn end(&mut self, at: MonoNs, out: &mut Vec<Fact>) {
-        let told: Vec<_> = self.open.iter().filter(|(_, o)| o.told.is_some()).map(|(key, _)| *key).collect();
-        for key in told {
-            self.exit(at, key, None, true, out);
+    /// Nobody watches the calls any more: each is closed at the last sign of it.
+    fn forget(&mut self, out: &mut Vec<Fact>) {
+        let seen: Vec<_> = self.open.iter().map(|(key, open)| (*key, open.last_seen())).collect();
+        for (key, last_seen) in seen {
+            self.exit(last_seen, key, None, true, out);
         }
     }
 
@@ -173,7 +201,7 @@ impl DriverStalls {
             duration: length,
             cause: Cause::DriverCall,
             confidence: match open.checked {
-                Some((Inside::Unknown, _)) => Confidence::Low,
+                Some((Inside::Unknown, ..)) => Confidence::Low,
                 _ => Confidence::High,
             },
             hw_id: self.uses.only_device(call.pid).map(str::to_owned),
@@ -211,7 +239,7 @@ fn evidence(open: &OpenCall, state: StallState, length: Duration) -> Vec<String>
         StallState::Unobserved => format!("{} no longer watched after {seconds:.3} s", open.call.kind.name()),
     };
     let mut evidence = vec![first];
-    if let Some((inside, letter)) = open.checked {
+    if let Some((inside, letter, _)) = open.checked {
         let word = match inside {
             Inside::Inside => "seen inside the call",
             Inside::Outside => "found outside the call: its return was not seen",

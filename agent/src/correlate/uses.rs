@@ -6,18 +6,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Pid, Signal};
+use crate::telemetry::{Counter, Telemetry};
 
 /// Uses in force now.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct UseTable {
     devices: BTreeMap<Pid, BTreeSet<String>>,
     /// Processes known not to be workloads: monitors, and this agent.
     bystanders: BTreeSet<Pid>,
+    refused: Counter,
 }
 
 impl UseTable {
     /// Most processes kept; beyond it new ones are not learned.
     const PROCESSES_MAX: usize = 16_384;
+
+    /// No uses; refusals are counted.
+    pub fn new(telemetry: &Telemetry) -> Self {
+        let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "uses")]);
+        Self { devices: BTreeMap::new(), bystanders: BTreeSet::new(), refused }
+    }
 
     /// Learns from a signal.
     pub fn push(&mut self, signal: &Signal) {
@@ -38,7 +46,20 @@ impl UseTable {
                 self.devices.remove(pid);
                 self.bystanders.remove(pid);
             }
-            _ => {}
+            Signal::Uses { .. } => self.refused.add(1),
+            Signal::Gpu { .. }
+            | Signal::Driver { .. }
+            | Signal::GpuState { .. }
+            | Signal::Sample { .. }
+            | Signal::Process { .. }
+            | Signal::Call { .. }
+            | Signal::Thread { .. }
+            | Signal::CallStats { .. }
+            | Signal::DriverLog { .. }
+            | Signal::Allocation { .. }
+            | Signal::Source { .. }
+            | Signal::Tick { .. }
+            | Signal::End { .. } => {}
         }
     }
 

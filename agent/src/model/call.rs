@@ -75,6 +75,11 @@ pub enum Layer {
     Lock,
 }
 
+impl Layer {
+    /// All layers, outermost first.
+    pub const ALL: [Self; 4] = [Self::Syscall, Self::Fault, Self::Driver, Self::Lock];
+}
+
 impl CallKind {
     /// The layer the kind belongs to.
     pub fn layer(self) -> Layer {

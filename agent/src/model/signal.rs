@@ -2,7 +2,7 @@
 //!
 //! In: what `sources` parsed. Out: the input of `correlate`. The variants are the lines of the replay format, plus
 //! what only a live machine has (call statistics and the passing of time).
-//! A new variant visits every stage, since no stage matches with `_`.
+//! A new variant visits every stage, since no stage that decides by it matches with `_`.
 
 use super::{
     Call, CgroupId, DeviceNode, DriverLine, LatencyDelta, MonoNs, PciAddress, Pid, Process, ThreadState, Tid,
@@ -38,7 +38,7 @@ pub enum Signal {
     Allocation { at: MonoNs, allocation: Box<Allocation> },
     /// A source came up or went down.
     Source { at: MonoNs, source: SourceState },
-    /// Time passed, and everything before `at` has been said.
+    /// Time passed. Signals from before `at` may still be on their way.
     Tick { at: MonoNs },
     /// Nothing more will come: what is open is closed as far as it can be known.
     End { at: MonoNs },

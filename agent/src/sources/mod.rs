@@ -41,7 +41,7 @@ pub enum Exit {
 /// Something that is missing, and how to mend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// A short word for `warpgauge.source.up{reason}`, such as `no_btf`.
+    /// A short word for `warpgauge.source.lack{reason}`, such as `no_btf`.
     pub reason: &'static str,
     /// What is missing, with the system's own words.
     pub what: String,
@@ -76,7 +76,8 @@ impl Outlet {
 
     /// Never waits: a slow exporter must not stop a source that cannot be held back. Drops are counted.
     pub fn offer(&self, signal: Signal) {
-        if self.tx.try_send(signal).is_err() {
+        // A pipeline that has ended takes no more signals of an agent that stops: that is no loss.
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.tx.try_send(signal) {
             self.dropped.add(1);
         }
     }

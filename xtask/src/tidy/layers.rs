@@ -16,7 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("enrich", &["model", "host", "config", "telemetry"]),
     ("export", &["model", "host", "config", "telemetry"]), // no `sources`: it cannot reach back
     ("logging", &["config", "host", "export"]),
-    ("supervise", &["sources", "telemetry"]),
+    ("supervise", &["sources", "model", "host", "telemetry"]),
 ];
 
 pub(super) fn check(file: &Source) -> Vec<String> {
