@@ -65,10 +65,11 @@ impl Stages {
         let at = signal.at();
         self.correlate.push(signal, &mut self.facts);
         for fact in self.facts.drain(..) {
-            if let Some(lookup) = &self.lookup {
+            if let Some(lookup) = &mut self.lookup {
                 self.attributor.asks(&fact, &mut self.asks);
                 for ask in self.asks.drain(..) {
-                    lookup.answer(ask, at, &mut self.attributor);
+                    // Reads of /proc, and now and then a walk of the cgroups: other tasks move aside meanwhile.
+                    tokio::task::block_in_place(|| lookup.answer(ask, at, &mut self.attributor));
                 }
             }
             out.push(self.attributor.attribute(fact));

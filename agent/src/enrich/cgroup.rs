@@ -2,26 +2,66 @@
 //!
 //! In: a path below the hierarchy's root, as /proc/PID/cgroup prints it. Out: [`Workload`].
 //! Forms: kubelet with the systemd or the cgroupfs driver, containerd, CRI-O, Docker, Podman, kind, Slurm.
-//! What can go wrong: a workload may make cgroups of its own and name them as it likes; so the **outermost** pod
-//! segment counts, and the container is the first one inside that pod.
+//! What can go wrong: whoever may make cgroups names them as he likes. So a pod counts only where the kubelet puts it
+//! (at the top, or in the node container of a cluster in containers), the outermost one wins, the container is the
+//! first inside it, and a Slurm job counts only below Slurm's own root.
 
 use crate::model::Workload;
 
 /// What the path says; all fields empty for a path of no known form.
 pub fn workload(path: &str) -> Workload {
+    // The kernel marks the path of a process whose cgroup was removed.
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let segments: Vec<&str> = path.split(['/', ':']).filter(|s| !s.is_empty()).collect();
-    let (slurm_job, slurm_step) = slurm(&segments);
-    let pod = segments.iter().enumerate().find_map(|(at, segment)| {
-        let uid = pod_uid(segment)?;
-        let below_kubepods = segments.get(..=at)?.iter().any(|s| s.contains("kubepods"));
-        below_kubepods.then_some((at, uid))
-    });
-    let (pod_uid, inside) = match pod {
-        Some((at, uid)) => (Some(uid), segments.get(at..).unwrap_or_default()),
-        None => (None, segments.as_slice()),
+    // `..` comes from the kernel alone: the reader is in a cgroup namespace of its own.
+    let above = segments.iter().take_while(|s| **s == "..").count();
+    let segments = segments.get(above..).unwrap_or_default();
+    if let Some((pod_uid, inside)) = pod(segments, 0 < above) {
+        let container_id = inside.iter().find_map(|s| container_id(s)).map(str::to_owned);
+        return Workload { container_id, pod_uid: Some(pod_uid), ..Workload::default() };
+    }
+    if let Some((job, step)) = slurm(segments) {
+        return Workload { slurm_job: Some(job), slurm_step: step, ..Workload::default() };
+    }
+    // A user's own processes may be in Podman's containers, and in nobody else's.
+    let of_user = segments.first() == Some(&"user.slice");
+    let mut named = segments.iter().filter(|s| !of_user || s.starts_with("libpod-"));
+    let container_id = named.find_map(|s| container_id(s)).map(str::to_owned);
+    Workload { container_id, ..Workload::default() }
+}
+
+/// The pod's uid and what lies inside it. With `cut`, the kubelet's root may lie above what is seen.
+fn pod<'a>(segments: &'a [&'a str], cut: bool) -> Option<(String, &'a [&'a str])> {
+    let below = kubelet_root(segments).or(cut.then_some(segments))?;
+    // A quality-of-service folder or two, then the pod.
+    let at = below.iter().take(3).position(|s| pod_uid(s).is_some())?;
+    let root_is_kubepods = cut || below.first().is_some_and(|s| s.contains("kubepods"));
+    let uid = pod_uid(below.get(at)?)?;
+    root_is_kubepods.then(|| (uid, below.get(at + 1..).unwrap_or_default()))
+}
+
+/// From the kubelet's `kubepods` folder on: at the top, below a cgroup root called `kubelet`, or below that of a node
+/// that is itself a Docker container (kind).
+fn kubelet_root<'a>(segments: &'a [&'a str]) -> Option<&'a [&'a str]> {
+    let is_kubelet = |s: &&str| matches!(*s, "kubelet" | "kubelet.slice");
+    let node = match segments {
+        ["docker", id, rest @ ..] if container_id(id).is_some() => rest,
+        ["system.slice", scope, rest @ ..]
+            if scope.starts_with("docker-") && container_id(scope).is_some() =>
+        {
+            rest
+        }
+        _ => segments,
     };
-    let container_id = inside.iter().find_map(|s| container_id(s)).map(str::to_owned);
-    Workload { container_id, pod_uid, slurm_job, slurm_step }
+    let in_node = node.len() < segments.len();
+    let below = match node {
+        [kubelet, rest @ ..] if is_kubelet(kubelet) => rest,
+        _ if in_node => return None, // a container that only calls its own cgroups so
+        _ => node,
+    };
+    let root = below.first()?;
+    let is_root = matches!(*root, "kubepods" | "kubepods.slice" | "kubelet-kubepods.slice");
+    is_root.then_some(below)
 }
 
 /// `pod<uid>`, or the systemd slice `…-pod<uid with underscores>.slice`; a uid is 8-4-4-4-12 or, for a static pod,
@@ -51,14 +91,18 @@ fn container_id(segment: &str) -> Option<&str> {
     (is_id && !prefix.ends_with("conmon")).then_some(id)
 }
 
-/// `…slurm…/job_N/step_S`: job and step, below a segment of Slurm's own.
-fn slurm(segments: &[&str]) -> (Option<String>, Option<String>) {
-    let Some(root) = segments.iter().position(|s| s.starts_with("slurm")) else { return (None, None) };
-    let mut below = segments.get(root..).unwrap_or_default().iter();
-    let digits = |s: &&str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
-    let Some(job) = below.find_map(|s| s.strip_prefix("job_")).filter(digits) else { return (None, None) };
+/// Job and step below `slurm…` (v1) or `system.slice/…slurmstepd.scope` (v2).
+fn slurm(segments: &[&str]) -> Option<(String, Option<String>)> {
+    let below = match segments {
+        ["system.slice", scope, rest @ ..] if scope.ends_with("slurmstepd.scope") => rest,
+        [root, rest @ ..] if root.starts_with("slurm") => rest,
+        _ => return None,
+    };
+    let mut below = below.iter();
+    let job = below.find_map(|s| s.strip_prefix("job_"))?;
+    let is_number = !job.is_empty() && job.bytes().all(|b| b.is_ascii_digit());
     let step = below.find_map(|s| s.strip_prefix("step_"));
-    (Some(job.to_owned()), step.map(str::to_owned))
+    is_number.then(|| (job.to_owned(), step.map(str::to_owned)))
 }
 
 #[cfg(test)]
@@ -98,6 +142,13 @@ mod tests {
             None,
         );
         check("/system.slice/docker-ID.scope", None, true, None);
+        check(
+            "/user.slice/user-7.slice/user@7.service/user.slice/libpod-ID.scope/container",
+            None,
+            true,
+            None,
+        );
+        check("/user.slice/user-7.slice/user@7.service/docker-ID.scope", None, false, None);
         check("/machine.slice/libpod-ID.scope/container", None, true, None);
         check("/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0", None, false, Some(("4711", "0")));
         check("/user.slice/user-1000.slice/session-3.scope", None, false, None);
@@ -121,6 +172,41 @@ mod tests {
         ] {
             check(path, None, false, None);
         }
+    }
+
+    #[test]
+    fn a_pod_counts_only_where_the_kubelet_puts_it() {
+        let id = "c0ffee".repeat(10) + "0123";
+        for (path, container) in [
+            (format!("/user.slice/user-1000.slice/user@1000.service/kubepods/pod{UID}/x"), false),
+            (
+                format!(
+                    "/system.slice/evil.service/kubepods.slice/kubepods-pod{}.slice",
+                    UID.replace('-', "_")
+                ),
+                false,
+            ),
+            (format!("/system.slice/docker-{id}.scope/kubepods/pod{UID}"), true),
+            (format!("/docker/{id}/kubepods/pod{UID}"), true),
+            (format!("/kubepods-mine/a/b/c/pod{UID}"), false),
+            (format!("/mine/kubepods/pod{UID}"), false),
+        ] {
+            check(&path.replace(&id, "ID"), None, container, None);
+        }
+        check(&format!("/docker/ID/kubelet/kubepods/pod{UID}"), Some(UID), false, None);
+        check(&format!("/kubelet/kubepods/burstable/pod{UID}/ID"), Some(UID), true, None);
+    }
+
+    #[test]
+    fn a_job_counts_only_below_slurms_own_root() {
+        check(&format!("/kubepods/pod{UID}/slurm/job_1/step_0"), Some(UID), false, None);
+        check("/user.slice/user-1.slice/slurm/job_1/step_0", None, false, None);
+        check("/system.slice/node7_slurmstepd.scope/job_9/step_extern", None, false, Some(("9", "extern")));
+    }
+
+    #[test]
+    fn the_path_of_a_removed_cgroup_is_read_too() {
+        check(&format!("/kubepods/pod{UID}/ID (deleted)"), Some(UID), true, None);
     }
 
     #[test]

@@ -5,14 +5,15 @@
 
 use std::path::PathBuf;
 
+use super::cgroup_tree::{self, CgroupTree};
 use super::process::ProcessFacts;
-use super::{Ask, Attributor, cgroup, cgroup_tree, process};
+use super::{Ask, Attributor, cgroup, process};
 use crate::host::HostRoot;
 use crate::host::pid_namespace::PidNamespace;
 use crate::model::{CgroupId, Known, MonoNs, Pid, Process};
 
 /// Asks this machine.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Lookup {
     root: HostRoot,
     /// Mount point of the hierarchy that carries the containers; `None` where there is none.
@@ -20,6 +21,7 @@ pub struct Lookup {
     /// The v1 controller whose line of /proc/PID/cgroup belongs to that hierarchy; `None` is v2.
     controller: Option<&'static str>,
     by_pid: bool,
+    tree: CgroupTree,
 }
 
 impl Lookup {
@@ -30,14 +32,20 @@ impl Lookup {
         controller: Option<&'static str>,
         namespace: &PidNamespace,
     ) -> Self {
-        Self { root, mount, controller, by_pid: *namespace != PidNamespace::Foreign }
+        Self {
+            root,
+            mount,
+            controller,
+            by_pid: *namespace != PidNamespace::Foreign,
+            tree: CgroupTree::default(),
+        }
     }
 
     /// Answers one question. A process that began after `at` has the pid, but is not the one that is meant.
-    pub fn answer(&self, ask: Ask, at: MonoNs, attributor: &mut Attributor) {
+    pub fn answer(&mut self, ask: Ask, at: MonoNs, attributor: &mut Attributor) {
         match ask {
             Ask::Process(pid) => attributor.know_process(pid, at, self.process(pid, at)),
-            Ask::Cgroup(id, pid) => attributor.know_cgroup(id, self.cgroup(id, pid)),
+            Ask::Cgroup(id, pid) => attributor.know_cgroup(id, at, self.cgroup(id, pid, at)),
         }
     }
 
@@ -65,7 +73,7 @@ impl Lookup {
     }
 
     /// The process's own path when it is still in that cgroup, else a walk of the tree.
-    fn cgroup(&self, id: CgroupId, pid: Pid) -> Option<String> {
+    fn cgroup(&mut self, id: CgroupId, pid: Pid, at: MonoNs) -> Option<String> {
         let mount = self.mount.as_deref()?;
         if self.by_pid
             && let Known::Is(facts) = process::read(&self.root, pid)
@@ -74,7 +82,7 @@ impl Lookup {
         {
             return Some(path.to_owned());
         }
-        cgroup_tree::find(mount, id)
+        self.tree.find(mount, id, at)
     }
 }
 

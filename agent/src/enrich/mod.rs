@@ -14,7 +14,7 @@ pub mod process;
 use std::time::Duration;
 
 use crate::model::{
-    Attributed, Caller, CgroupId, Fact, FindingKind, Known, MonoNs, Pid, Process, Signal, Workload,
+    Attributed, Caller, CgroupId, Fact, FindingKind, Known, LineKind, MonoNs, Pid, Process, Signal, Workload,
 };
 use bounded::Bounded;
 
@@ -30,9 +30,26 @@ pub enum Ask {
 /// What is known of processes and cgroups.
 #[derive(Debug)]
 pub struct Attributor {
-    /// Kept after their end, so that a late line of the log still finds its process.
-    processes: Bounded<Pid, (MonoNs, Known<Process>)>,
-    cgroups: Bounded<CgroupId, Option<(String, Workload)>>,
+    /// Kept for a while after their end, so that a late line of the log still finds its process.
+    processes: Bounded<Pid, Answer>,
+    cgroups: Bounded<CgroupId, CgroupAnswer>,
+}
+
+/// What is known of a process.
+#[derive(Debug)]
+struct Answer {
+    /// When it was last asked for.
+    asked: MonoNs,
+    /// When it was last seen alive.
+    alive: MonoNs,
+    known: Known<Process>,
+}
+
+/// What is known of a cgroup, and since when.
+#[derive(Debug)]
+struct CgroupAnswer {
+    asked: MonoNs,
+    place: Option<(String, Workload)>,
 }
 
 impl Default for Attributor {
@@ -48,11 +65,17 @@ impl Attributor {
     pub const CGROUPS_MAX: usize = 4_096;
     /// How long an answer about a bare pid is good: long enough for a storm of log lines, too short for reuse.
     const FRESH: Duration = Duration::from_secs(1);
+    /// How long a process that is gone is still taken for the bearer of its pid.
+    const REMEMBERED: Duration = Duration::from_secs(600);
+    /// How soon a cgroup that was not found is looked for again.
+    const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
     /// What must be known before `fact` can be attributed.
     pub fn asks(&self, fact: &Fact, asks: &mut Vec<Ask>) {
         match fact {
-            Fact::Reading(Signal::CallStats { stats, .. }) => self.ask_cgroup(stats.cgroup, stats.pid, asks),
+            Fact::Reading(Signal::CallStats { at, stats }) => {
+                self.ask_cgroup(stats.cgroup, stats.pid, *at, asks);
+            }
             Fact::Reading(_) => {}
             Fact::Finding(finding) => match &finding.kind {
                 FindingKind::Stall(stall) => {
@@ -71,41 +94,46 @@ impl Attributor {
 
     fn ask_process(&self, pid: Pid, caller: Option<&Caller>, at: MonoNs, asks: &mut Vec<Ask>) {
         if let Some(caller) = caller {
-            self.ask_cgroup(caller.cgroup, pid, asks);
+            self.ask_cgroup(caller.cgroup, pid, at, asks);
         }
-        let good = self.processes.get(pid).is_some_and(|(asked, known)| match caller {
-            Some(caller) => known.is().is_some_and(|p| p.start == Some(caller.start)),
-            None => at.since(*asked).is_none_or(|age| age <= Self::FRESH),
+        let good = self.processes.get(pid).is_some_and(|answer| match caller {
+            Some(caller) => answer.known.is().is_some_and(|p| p.start == Some(caller.start)),
+            None => at.since(answer.asked).is_none_or(|age| age <= Self::FRESH),
         });
         if !good {
             asks.push(Ask::Process(pid));
         }
     }
 
-    fn ask_cgroup(&self, id: CgroupId, pid: Pid, asks: &mut Vec<Ask>) {
-        if self.cgroups.get(id).is_none() {
+    fn ask_cgroup(&self, id: CgroupId, pid: Pid, at: MonoNs, asks: &mut Vec<Ask>) {
+        let good = self.cgroups.get(id).is_some_and(|answer| {
+            answer.place.is_some() || at.since(answer.asked).is_none_or(|age| age < Self::LOOK_AGAIN)
+        });
+        if !good {
             asks.push(Ask::Cgroup(id, pid));
         }
     }
 
     /// The answer to [`Ask::Process`]. A process that is gone does not overwrite what was known of it.
     pub fn know_process(&mut self, pid: Pid, at: MonoNs, answer: Known<Process>) {
-        let keep = match (&answer, self.processes.get(pid)) {
-            (Known::Gone, Some((_, known @ Known::Is(_)))) => Some(known.clone()),
+        let kept = match (&answer, self.processes.get(pid)) {
+            (Known::Gone, Some(Answer { alive, known: known @ Known::Is(_), .. })) => {
+                let age = at.since(*alive).unwrap_or_default();
+                (age < Self::REMEMBERED).then(|| (*alive, known.clone()))
+            }
             _ => None,
         };
-        self.processes.insert(pid, (at, keep.unwrap_or(answer)));
+        let (alive, known) = kept.unwrap_or((at, answer));
+        self.processes.insert(pid, Answer { asked: at, alive, known });
     }
 
     /// The answer to [`Ask::Cgroup`].
-    pub fn know_cgroup(&mut self, id: CgroupId, path: Option<String>) {
-        self.cgroups.insert(
-            id,
-            path.map(|path| {
-                let workload = cgroup::workload(&path);
-                (path, workload)
-            }),
-        );
+    pub fn know_cgroup(&mut self, id: CgroupId, at: MonoNs, path: Option<String>) {
+        let place = path.map(|path| {
+            let workload = cgroup::workload(&path);
+            (path, workload)
+        });
+        self.cgroups.insert(id, CgroupAnswer { asked: at, place });
     }
 
     /// The fact with whose it is. What the probe took itself (cgroup, start time) outranks what /proc says later.
@@ -128,14 +156,26 @@ impl Attributor {
                     let known = stall.victims.iter().map(|v| (v.pid, self.process(v.pid, v.caller.as_ref())));
                     processes.extend(known);
                 }
-                FindingKind::Xid(xid) => processes.extend(xid.pid.map(|pid| (pid, self.process(pid, None)))),
+                FindingKind::Xid(xid) => {
+                    let LineKind::Xid(line) = &xid.line.kind;
+                    processes.extend(xid.pid.map(|pid| (pid, self.named(pid, line.name.as_deref()))));
+                }
             },
         }
         Attributed { item: fact, processes }
     }
 
+    /// The process of a pid in a line of the log, which may name it: another name is another process.
+    fn named(&self, pid: Pid, name: Option<&str>) -> Known<Process> {
+        let known = self.processes.get(pid).map_or(Known::Gone, |answer| answer.known.clone());
+        let comm = known.is().and_then(|process| process.comm.as_deref());
+        // The line has the name of the thread that opened the driver, which may differ while the process lives.
+        let alive = self.processes.get(pid).is_some_and(|answer| answer.alive == answer.asked);
+        if !alive && name.is_some() && name != comm { Known::Gone } else { known }
+    }
+
     fn process(&self, pid: Pid, caller: Option<&Caller>) -> Known<Process> {
-        let known = self.processes.get(pid).map_or(Known::Gone, |(_, known)| known.clone());
+        let known = self.processes.get(pid).map_or(Known::Gone, |answer| answer.known.clone());
         let Some(caller) = caller else { return known };
         let same = known.is().filter(|p| p.start == Some(caller.start)).cloned();
         let process = same.unwrap_or_else(|| Process {
@@ -148,7 +188,7 @@ impl Attributor {
 
     fn in_cgroup(&self, id: CgroupId, mut process: Process) -> Process {
         process.cgroup_id = Some(id);
-        if let Some(Some((path, workload))) = self.cgroups.get(id) {
+        if let Some((path, workload)) = self.cgroups.get(id).and_then(|answer| answer.place.as_ref()) {
             process.cgroup = Some(path.clone());
             process.workload = workload.clone();
         }

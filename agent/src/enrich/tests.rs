@@ -1,7 +1,11 @@
 //! Attribution, told what it needs to know.
 
 use super::*;
-use crate::model::{Cause, Confidence, Finding, Severity, Stall, StallState, StartTicks, Tid, Victim};
+use crate::model::driver_log::XidLine;
+use crate::model::{
+    Cause, Confidence, DriverLine, Finding, LogOrigin, Severity, Stall, StallState, StartTicks, Tid, Victim,
+    Xid,
+};
 
 const POD: &str = "/kubepods/besteffort/pod0a1b2c3d-1111-2222-3333-444455556666";
 
@@ -43,7 +47,7 @@ fn the_cgroup_of_the_probe_outranks_that_of_proc() {
     let mut attributor = Attributor::default();
     let fact = stall_of(7, 100, 5);
     assert_eq!(asks(&attributor, &fact), [Ask::Cgroup(CgroupId(5), Pid(7)), Ask::Process(Pid(7))]);
-    attributor.know_cgroup(CgroupId(5), Some(POD.into()));
+    attributor.know_cgroup(CgroupId(5), MonoNs(1), Some(POD.into()));
     attributor.know_process(Pid(7), MonoNs(1), Known::Is(process(100, "python3", "/moved/elsewhere")));
     assert_eq!(asks(&attributor, &fact), [], "known by now");
     let attributed = attributor.attribute(fact);
@@ -55,7 +59,7 @@ fn the_cgroup_of_the_probe_outranks_that_of_proc() {
 #[test]
 fn a_reused_pid_does_not_inherit_the_stall() {
     let mut attributor = Attributor::default();
-    attributor.know_cgroup(CgroupId(5), Some(POD.into()));
+    attributor.know_cgroup(CgroupId(5), MonoNs(1), Some(POD.into()));
     attributor.know_process(Pid(7), MonoNs(1), Known::Is(process(200, "innocent", "/other")));
     let fact = stall_of(7, 100, 5);
     assert_eq!(asks(&attributor, &fact), [Ask::Process(Pid(7))], "another start time is another process");
@@ -69,8 +73,56 @@ fn a_process_that_ended_is_still_known() {
     let mut attributor = Attributor::default();
     attributor.know_process(Pid(7), MonoNs(1), Known::Is(process(100, "python3", POD)));
     attributor.know_process(Pid(7), MonoNs(2), Known::Gone);
-    attributor.know_cgroup(CgroupId(5), None);
+    attributor.know_cgroup(CgroupId(5), MonoNs(1), None);
     let found = attributor.attribute(stall_of(7, 100, 5)).processes[0].1.is().unwrap().clone();
     assert_eq!(found.comm.as_deref(), Some("python3"));
     assert_eq!(found.cgroup.as_deref(), Some(POD), "the removed cgroup falls back on what /proc said");
+}
+
+fn xid_of(pid: u32, name: &str, at: MonoNs) -> Fact {
+    let line = XidLine { code: 31, pid: Some(Pid(pid)), name: Some(name.into()), ..XidLine::default() };
+    let line = DriverLine { kind: LineKind::Xid(line), raw: String::new(), origin: LogOrigin::default() };
+    let word = || "unknown".to_owned();
+    let xid = Xid {
+        code: 31,
+        pci: None,
+        hw_id: None,
+        name: word(),
+        class: word(),
+        severity: word(),
+        action: word(),
+        pid: Some(Pid(pid)),
+        line: Box::new(line),
+    };
+    let kind = FindingKind::Xid(xid);
+    Fact::Finding(Box::new(Finding { id: "x".into(), at, severity: Severity::Warn, kind }))
+}
+
+/// A pid is used again after its process ended: the second bearer must not be taken for the first.
+#[test]
+fn a_line_of_the_log_is_not_put_to_a_former_bearer_of_its_pid() {
+    let second = |s: u64| MonoNs(s * 1_000_000_000);
+    let mut attributor = Attributor::default();
+    attributor.know_process(Pid(7), second(1), Known::Is(process(100, "trainA", POD)));
+    attributor.know_process(Pid(7), second(60), Known::Gone);
+    let whose = |attributor: &mut Attributor, name: &str, at: MonoNs| {
+        attributor.attribute(xid_of(7, name, at)).processes[0].1.clone()
+    };
+    assert!(whose(&mut attributor, "trainA", second(60)).is().is_some(), "it died of this error");
+    assert_eq!(whose(&mut attributor, "otherB", second(60)), Known::Gone, "another name");
+    attributor.know_process(Pid(7), second(5_000), Known::Gone);
+    assert_eq!(whose(&mut attributor, "trainA", second(5_000)), Known::Gone, "too long ago");
+}
+
+#[test]
+fn a_cgroup_that_was_not_found_is_looked_for_again_later() {
+    let mut attributor = Attributor::default();
+    attributor.know_process(Pid(7), MonoNs(1), Known::Is(process(100, "train", "/x")));
+    attributor.know_cgroup(CgroupId(5), MonoNs(1), None);
+    assert_eq!(asks(&attributor, &stall_of(7, 100, 5)), []);
+    let mut late = stall_of(7, 100, 5);
+    if let Fact::Finding(finding) = &mut late {
+        finding.at = MonoNs(11_000_000_000);
+    }
+    assert_eq!(asks(&attributor, &late), [Ask::Cgroup(CgroupId(5), Pid(7))]);
 }
