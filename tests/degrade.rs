@@ -118,7 +118,7 @@ fn without_a_collector() {
 
 #[test]
 fn without_any_privilege() {
-    needs!(Root, Collector, DmesgRestricted);
+    needs!(Root, Probes, Collector, DmesgRestricted);
     let lacking = Lacking::new("nobody");
     let lacks = [("kmsg", "not_permitted"), ("probes", "not_permitted")];
     lacking.check(lacking.setup(&NOBODY), &lacks, &[("kmsg", 0.0), ("probes", 0.0)]);
@@ -126,7 +126,7 @@ fn without_any_privilege() {
 
 #[test]
 fn without_everything_at_once() {
-    needs!(Root, DmesgRestricted);
+    needs!(Root, Probes, DmesgRestricted);
     let scratch = Scratch::new("nothing");
     let program: PathBuf = scratch.path().join("warpgauge");
     std::fs::copy(warpgauge_tests::harness::programs::agent(), &program).unwrap();

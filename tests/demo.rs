@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 
 fn demo() -> anyhow::Result<()> {
     let missing: Vec<&str> = [
-        (Need::Root, "root: loading kernel programs and writing to the kernel log need it; try `sudo -E cargo xtask demo`"),
+        (Need::Root, "root: loading kernel programs and writing to the kernel log need it; build as yourself, then `sudo target/debug/demo`"),
         (Need::Tty0, "a virtual terminal (/dev/tty0), which stands in for a GPU's device node"),
         (Need::Probes, "the kernel programs, BTF and tracefs; see `cargo xtask build-ebpf`"),
         (Need::KmsgWrite, "the right to write to /dev/kmsg, where the XID line stands in for the driver's"),
@@ -60,7 +60,7 @@ fn live(dir: &Path) -> anyhow::Result<()> {
         .args(&["--probe-majors", &MAJOR.to_string(), "--kernel-log-facilities", "kernel,user"])
         .start();
     wait_for("the agent's probes", 60, || {
-        let ready = collector.latest("warpgauge.source.up", &[("source", "probes")]) == Some(1.0);
+        let ready = collector.latest("warpgauge.probe.info", &[("probe", "ioctl")]) == Some(1.0);
         (ready || !agent.is_running()).then_some(())
     });
     anyhow::ensure!(agent.is_running(), "the agent ended:\n{}", agent.log());

@@ -23,11 +23,11 @@ fn in_a_v2_cgroup() {
     check(Version::V2, "v2");
 }
 
-/// The agent's probes are attached when its source stays up.
+/// The agent's probes are attached when it says so.
 pub(crate) fn wait_for_probes(agent: &mut Agent, collector: &Collector) {
     wait_for("the probes", 60, || {
         assert!(agent.is_running(), "the agent ended:\n{}", agent.log());
-        (collector.latest("warpgauge.source.up", &[("source", "probes")]) == Some(1.0)).then_some(())
+        (collector.latest("warpgauge.probe.info", &[("probe", "ioctl")]) == Some(1.0)).then_some(())
     });
 }
 

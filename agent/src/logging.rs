@@ -16,7 +16,7 @@ use crate::export::otlp::{Connector, OtlpError};
 use crate::export::own_logs::{self, OwnLogs};
 
 /// What the last lines get to reach the collector; the records before them have had their time.
-const LAST: Duration = Duration::from_millis(500);
+const LAST: Duration = Duration::from_millis(300);
 
 /// Ends the logging.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
@@ -15,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use warpgauge::config::{self, Config, flags::Flags};
 use warpgauge::export::findings::Findings;
 use warpgauge::export::otlp::resource::HostFacts;
+use warpgauge::pipeline::PipelineError;
 use warpgauge::telemetry::Telemetry;
 use warpgauge::{logging, pipeline};
 
@@ -98,7 +100,7 @@ fn run(config: Config) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let lookup = |name: &str| std::env::var(name).ok();
         let facts = HostFacts::read(&config.host, lookup);
         let logging = match logging::start(&config.export, &facts, lookup("WARPGAUGE_LOG")) {
@@ -109,8 +111,15 @@ fn run(config: Config) -> anyhow::Result<ExitCode> {
         tokio::spawn(on_signal(stop.clone()).context("cannot listen for SIGTERM")?);
         let ended = pipeline::run(config, facts, Telemetry::default(), stop).await;
         logging.finish().await;
-        ended.map_or_else(|e| refused(&e), |()| Ok(ExitCode::SUCCESS))
-    })
+        match ended {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(PipelineError::Export(e)) => refused(&e),
+            Err(e) => Err(e.into()),
+        }
+    });
+    // A thread may hang in a disk that does not answer; it must not keep the agent.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    ended
 }
 
 fn refused(problem: &dyn std::error::Error) -> anyhow::Result<ExitCode> {

@@ -4,11 +4,12 @@
 //! What can go wrong: any single part; each is reported where it happens, and the rest goes on.
 
 use std::io::BufRead;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -19,6 +20,7 @@ use crate::enrich::{Ask, Attributor};
 use crate::export::otlp::resource::HostFacts;
 use crate::export::{self, ExportError};
 use crate::host::pid_namespace::{self, PidNamespace};
+use crate::host::state_dir::{Lock, StateDir, StateDirError};
 use crate::host::{self, cgroup_hierarchy};
 use crate::model::{Attributed, Delivery, Fact, Signal};
 use crate::sources::kmsg::KernelLog;
@@ -33,8 +35,12 @@ use crate::telemetry::Telemetry;
 const SIGNALS_MAX: usize = 8_192;
 /// Attributed facts waiting for the exporters.
 const FACTS_MAX: usize = 4_096;
-/// What the disk gets to keep the kernel log's place at the end.
-const LAST_SAVE: Duration = Duration::from_secs(1);
+/// From being told to stop to the last delivery. With what follows it stays below 5 s.
+const WITHIN: Duration = Duration::from_millis(4_000);
+/// What the sources get of it to say what has ended meanwhile.
+const SOURCES_STOP: Duration = Duration::from_millis(500);
+/// What the disk gets afterwards to keep the kernel log's place.
+const LAST_SAVE: Duration = Duration::from_millis(300);
 /// How often time passes for the correlation when nothing happens.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -77,18 +83,31 @@ impl Stages {
     }
 }
 
-/// Runs the agent until `stop`; returns after everything that can be delivered was.
+/// An agent that cannot go on, or cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// A configuration that cannot work.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// A part that must not end ended by itself.
+    #[error("the {0} ended by itself, which is a fault of the agent; it should be started again")]
+    Ended(&'static str),
+}
+
+/// Runs the agent until `stop`; returns after everything that can be delivered was, within 5 s of being told to.
 ///
 /// # Errors
-/// [`ExportError`], for a configuration that cannot work.
+/// [`PipelineError`]; what was running was stopped in order.
 pub async fn run(
-    config: Config,
+    mut config: Config,
     facts_of_host: HostFacts,
     telemetry: Telemetry,
     stop: CancellationToken,
-) -> Result<(), ExportError> {
+) -> Result<(), PipelineError> {
+    let _lock = lock_state(&mut config);
     let delivery = Arc::new(Delivery::default());
     let state = Arc::new(StateFile::load(config.state_dir.clone(), &config.host, &telemetry));
+    let deadline = Arc::new(OnceLock::new());
 
     let (facts_tx, facts_rx) = mpsc::channel(FACTS_MAX);
     let parts = export::Parts {
@@ -99,40 +118,82 @@ pub async fn run(
         delivery: Arc::clone(&delivery),
         telemetry: telemetry.clone(),
         stdout: Box::new(std::io::stdout()),
+        deadline: Arc::clone(&deadline),
     };
-    let exporter = tokio::spawn(export::Exporter::new(parts)?.run(facts_rx));
+    let mut exporter = tokio::spawn(export::Exporter::new(parts)?.run(facts_rx));
 
     let stages = Stages::new(&config, Some(lookup(&config)), &telemetry);
     let (signals_tx, signals_rx) = sources::queue(SIGNALS_MAX);
-    let pipe = tokio::spawn(pass_on(stages, signals_rx, facts_tx));
+    let mut pipe = tokio::spawn(pass_on(stages, signals_rx, facts_tx));
 
+    let mut running = start_sources(&config, &state, &delivery, signals_tx, &telemetry, &stop);
+    let keeper = tokio::spawn(state::keep(Arc::clone(&state), Arc::clone(&delivery), stop.clone()));
+
+    let ended = tokio::select! {
+        () = stop.cancelled() => None,
+        _ = &mut pipe => Some("correlation"),
+        _ = &mut exporter => Some("export"),
+    };
+    info!("Stopping: what is queued is delivered first.");
+    let end = Instant::now() + WITHIN;
+    deadline.get_or_init(|| end);
+    stop.cancel();
+    // The last source drops the last sender, which ends `pipe`, which ends the exporter.
+    let stopped = async { while running.join_next().await.is_some() {} };
+    if timeout(SOURCES_STOP, stopped).await.is_err() {
+        running.abort_all();
+    }
+    if ended != Some("correlation") && timeout_at(end, &mut pipe).await.is_err() {
+        pipe.abort();
+    }
+    if ended != Some("export") && timeout_at(end, &mut exporter).await.is_err() {
+        exporter.abort();
+    }
+    keeper.abort(); // it may be waiting for a disk that does not answer
+    let saved = tokio::task::spawn_blocking(move || state.save(&delivery));
+    if timeout(LAST_SAVE, saved).await.is_err() {
+        warn!("The disk does not answer: the next start reads the kernel log from an earlier place.");
+    }
+    ended.map_or(Ok(()), |part| Err(PipelineError::Ended(part)))
+}
+
+/// Two agents on one state directory would take each other's marks; the second runs without.
+fn lock_state(config: &mut Config) -> Option<Lock> {
+    let dir = config.state_dir.clone()?;
+    match StateDir::new(dir).lock() {
+        Ok(lock) => Some(lock),
+        Err(error @ StateDirError::Held { .. }) => {
+            warn!(reason = "state_held", what = %error, "No state is kept by this agent; the rest goes on.");
+            config.state_dir = None;
+            None
+        }
+        // Who uses the directory says what is wrong with it.
+        Err(_) => None,
+    }
+}
+
+fn start_sources(
+    config: &Config,
+    state: &Arc<StateFile>,
+    delivery: &Arc<Delivery>,
+    signals: mpsc::Sender<Signal>,
+    telemetry: &Telemetry,
+    stop: &CancellationToken,
+) -> JoinSet<()> {
     let mut running = JoinSet::new();
     let kernel_log = KernelLog::new(
         config.kernel_log.clone(),
         config.host.clone(),
-        Arc::clone(&state),
-        Arc::clone(&delivery),
-        &telemetry,
+        Arc::clone(state),
+        Arc::clone(delivery),
+        telemetry,
     );
-    let outlet = Outlet::new(signals_tx.clone(), "kmsg", &telemetry);
+    let outlet = Outlet::new(signals.clone(), "kmsg", telemetry);
     running.spawn(supervise(kernel_log, outlet, stop.clone(), telemetry.clone()));
-    let probes = Probes::new(config.probes.clone(), config.host.clone(), &telemetry);
-    let outlet = Outlet::new(signals_tx, "probes", &telemetry);
+    let probes = Probes::new(config.probes.clone(), config.host.clone(), telemetry);
+    let outlet = Outlet::new(signals, "probes", telemetry);
     running.spawn(supervise(probes, outlet, stop.clone(), telemetry.clone()));
-    let keeper = tokio::spawn(state::keep(Arc::clone(&state), Arc::clone(&delivery), stop.clone()));
-
-    stop.cancelled().await;
-    info!("Stopping: what is queued is delivered first.");
-    while running.join_next().await.is_some() {} // the last source drops the last sender, which ends `pipe`
-    let ended = [pipe.await.is_ok(), exporter.await.is_ok(), keeper.await.is_ok()];
-    if ended.contains(&false) {
-        warn!(?ended, "A part of the pipeline (correlation, export, state) ended by itself.");
-    }
-    let saved = tokio::task::spawn_blocking(move || state.save(&delivery));
-    if tokio::time::timeout(LAST_SAVE, saved).await.is_err() {
-        warn!("The disk does not answer: the next start reads the kernel log from an earlier place.");
-    }
-    Ok(())
+    running
 }
 
 /// Correlates, attributes and hands on, until no source is left.

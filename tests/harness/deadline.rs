@@ -14,14 +14,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// When it does not within `seconds`.
 #[track_caller]
 #[expect(clippy::panic, reason = "a test fails by panicking")]
-pub fn wait_for<T>(what: &str, seconds: u64, mut condition: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, seconds: u64, condition: impl FnMut() -> Option<T>) -> T {
+    try_for(seconds, condition).unwrap_or_else(|| panic!("waited {seconds} s for {what}"))
+}
+
+/// The same, with `None` instead of a failure.
+pub fn try_for<T>(seconds: u64, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + Duration::from_secs(seconds);
     loop {
         if let Some(found) = condition() {
-            return found;
+            return Some(found);
         }
         if end < Instant::now() {
-            panic!("waited {seconds} s for {what}");
+            return None;
         }
         #[expect(clippy::disallowed_methods, reason = "this is the place that waits for a condition")]
         std::thread::sleep(LOOK_EVERY);

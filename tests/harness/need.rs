@@ -51,7 +51,7 @@ impl Need {
         match self {
             Self::Root => rustix::process::geteuid().is_root(),
             Self::Probes => {
-                programs::workspace().join("target/bpf/warpgauge-ebpf").is_file()
+                warpgauge::sources::probes::object::is_built()
                     && Path::new("/sys/kernel/btf/vmlinux").is_file()
                     && Path::new("/sys/kernel/tracing/events/syscalls/sys_enter_ioctl").is_dir()
             }

@@ -21,6 +21,9 @@ pub fn workspace() -> PathBuf {
 fn program(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
+        if std::env::var_os("CARGO_MANIFEST_DIR").is_none() {
+            return; // not started by cargo (the demo, perhaps as another user): who started it has built it
+        }
         let packages =
             ["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"];
         let mut cargo = Command::new(env!("CARGO"));

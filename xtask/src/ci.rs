@@ -66,5 +66,5 @@ fn all(phases: &mut Phases) -> anyhow::Result<test::Counts> {
             &[&["clippy", "--workspace", "--all-targets", "--all-features", "--quiet"], &lints[..]].concat(),
         ))
     })?;
-    test::phases_of(phases)
+    test::phases_of(phases, true)
 }

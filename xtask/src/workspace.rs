@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
+
 use crate::shell;
 
 /// The checkout's root.
@@ -17,9 +19,14 @@ pub(crate) fn path(below: &str) -> PathBuf {
     root().join(below)
 }
 
-/// Cargo's target folder, which the environment may have moved.
+/// Cargo's target folder, which the environment or a configuration file may have moved.
 pub(crate) fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| path("target"), PathBuf::from)
+    let asked = || -> anyhow::Result<PathBuf> {
+        let mut cargo = shell::command("cargo", &["metadata", "--format-version", "1", "--no-deps"]);
+        let metadata: serde_json::Value = serde_json::from_str(&shell::output(&mut cargo)?)?;
+        Ok(metadata["target_directory"].as_str().context("no target_directory")?.into())
+    };
+    asked().unwrap_or_else(|_| path("target"))
 }
 
 /// A program of the workspace, as the one build profile makes it.
