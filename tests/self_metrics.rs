@@ -22,7 +22,8 @@ fn the_first_xid_of_a_code_is_seen_by_increase() {
     let points: Vec<_> =
         points.into_iter().filter(|p| p.name == "gpu.xid.errors.by_code" && p.has(&series)).collect();
     assert_eq!(points[0].value, 0.0, "an explicit 0 comes first");
-    assert!(points.iter().all(|p| p.start <= points[0].time), "one start for all: {points:?}");
+    assert!(points.iter().all(|p| p.start == points[0].start), "one start for all: {points:?}");
+    assert!(points[0].start <= points[0].time, "{points:?}");
     let interval = points[1].time - points[0].time;
     assert!((100_000_000..=20_000_000_000).contains(&interval), "one interval earlier, not {interval} ns");
     let ordered =
