@@ -75,7 +75,7 @@ fn main() -> ExitCode {
             let mut stderr = io::stderr().lock();
             for problem in problems {
                 // Nothing to do when the terminal is gone.
-                let _ = writeln!(stderr, "{problem}");
+                let _ = writeln!(stderr, "{}", printable(&problem));
             }
             return ExitCode::from(REFUSED);
         }
@@ -103,13 +103,14 @@ fn run(config: Config) -> anyhow::Result<ExitCode> {
     let ended = runtime.block_on(async {
         let lookup = |name: &str| std::env::var(name).ok();
         let facts = HostFacts::read(&config.host, lookup);
-        let logging = match logging::start(&config.export, &facts, lookup("WARPGAUGE_LOG")) {
+        let telemetry = Telemetry::default();
+        let logging = match logging::start(&config.export, &facts, lookup("WARPGAUGE_LOG"), &telemetry) {
             Ok(logging) => logging,
             Err(e) => return refused(&e),
         };
         let stop = CancellationToken::new();
         tokio::spawn(on_signal(stop.clone()).context("cannot listen for SIGTERM")?);
-        let ended = pipeline::run(config, facts, Telemetry::default(), stop).await;
+        let ended = pipeline::run(config, facts, telemetry, stop).await;
         logging.finish().await;
         match ended {
             Ok(()) => Ok(ExitCode::SUCCESS),
@@ -123,8 +124,13 @@ fn run(config: Config) -> anyhow::Result<ExitCode> {
 }
 
 fn refused(problem: &dyn std::error::Error) -> anyhow::Result<ExitCode> {
-    writeln!(io::stderr(), "{problem}")?;
+    writeln!(io::stderr(), "{}", printable(&problem.to_string()))?;
     Ok(ExitCode::from(REFUSED))
+}
+
+/// Problems quote what somebody wrote: without control characters it is harmless on a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// Cancels `stop` at the first SIGTERM or SIGINT; at a second one the agent ends at once.
@@ -135,7 +141,7 @@ fn on_signal(stop: CancellationToken) -> io::Result<impl Future<Output = ()> + S
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
         stop.cancel();
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-        tracing::warn!("Told to stop a second time: ending at once.");
+        // Without a last word: whatever hangs may be what it would go through.
         std::process::exit(i32::from(PROBLEMS));
     })
 }
@@ -155,7 +161,7 @@ fn replay(config: &Config, file: &Path, findings_file: Option<&Path>) -> anyhow:
         None => findings.write(io::stdout().lock()).context("cannot write to standard output")?,
     }
     for line in &bad {
-        writeln!(io::stderr(), "{}:{}: {}", file.display(), line.line, line.problem)?;
+        writeln!(io::stderr(), "{}:{}: {}", file.display(), line.line, printable(&line.problem))?;
     }
     Ok(if bad.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(PROBLEMS) })
 }

@@ -4,11 +4,15 @@
 //! Unknown keys are problems: a misspelt one must not be passed over in silence.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_saphyr::Spanned;
+
+use crate::model::operation;
 
 use super::{CgroupChoice, Config, duration, facility, limits};
 
@@ -18,13 +22,25 @@ const BYTES_MAX: u64 = 1024 * 1024;
 /// Reads `path` and puts what it says over `config`.
 pub fn apply(path: &Path, config: &mut Config, problems: &mut Vec<String>) {
     let name = path.display();
-    match std::fs::metadata(path).and_then(|m| Ok((m.len(), std::fs::read_to_string(path)?))) {
+    match read_regular(path) {
         Err(e) => problems.push(format!("{name}: cannot be read: {e}")),
-        Ok((bytes, _)) if bytes > BYTES_MAX => {
-            problems.push(format!("{name}: {bytes} bytes, at most {BYTES_MAX} are read"));
-        }
-        Ok((_, text)) => apply_text(&name.to_string(), &text, config, problems),
+        Ok(text) => apply_text(&name.to_string(), &text, config, problems),
     }
+}
+
+/// A plain file of bounded size: a device or a pipe would never end, or never begin.
+fn read_regular(path: &Path) -> io::Result<String> {
+    let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() {
+        return wrong("it is not a regular file".to_owned());
+    }
+    let mut text = String::new();
+    File::open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+    if BYTES_MAX < text.len() as u64 {
+        return wrong(format!("it has more than {BYTES_MAX} bytes"));
+    }
+    Ok(text)
 }
 
 fn apply_text(name: &str, text: &str, config: &mut Config, problems: &mut Vec<String>) {
@@ -138,6 +154,10 @@ impl RawConfig {
         }
         for (operation, text) in self.stalls.call_thresholds {
             let threshold = problems.time("stalls.call_thresholds", &text, limits::THRESHOLD);
+            if !operation::is_name(&operation) {
+                let known = "must be an operation such as NV_ESC_RM_CONTROL, or a command such as 0x5607";
+                problems.at::<()>(text.referenced.line(), "stalls.call_thresholds", Err(format!("{operation}: {known}")));
+            }
             config.correlate.call_thresholds.extend(threshold.map(|t| (operation, t)));
         }
         self.export.check(config, problems);
@@ -255,6 +275,11 @@ mod tests {
 
     #[test]
     fn a_misspelt_key_and_broken_yaml_are_one_problem_each() {
+        for path in ["/dev/zero", "/dev", "/proc/self/mem"] {
+            let (mut config, mut problems) = (Config::default(), Vec::new());
+            apply(Path::new(path), &mut config, &mut problems);
+            assert_eq!(problems.len(), 1, "{path}: {problems:?}");
+        }
         for (text, line) in
             [("\nprobe:\n  enabled: true\n", 2), ("probes: [", 1), ("probes:\n  enabled: perhaps\n", 2)]
         {

@@ -36,7 +36,12 @@ pub fn endpoint(text: &str) -> Result<String, String> {
     let plain = authority.is_some_and(|a| a.bytes().all(|b| b.is_ascii_graphic()) && !a.contains('@'));
     plain
         .then(|| text.to_owned())
-        .ok_or_else(|| format!("{text}: must be http://HOST:PORT or https://HOST:PORT"))
+        .ok_or_else(|| format!("{}: must be http://HOST:PORT or https://HOST:PORT, without user or password", without_secret(text)))
+}
+
+/// The text without what stands before an `@`: it may be a password.
+fn without_secret(text: &str) -> String {
+    text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, rest)| format!("…@{rest}"))
 }
 
 struct Env<'a> {

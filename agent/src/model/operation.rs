@@ -97,6 +97,12 @@ pub fn name(family: Option<Family>, op: u32) -> Operation {
     known.map_or(Operation::Number(op), Operation::Named)
 }
 
+/// Whether some operation may be shown under this text: a name of the table, or a command in hexadecimal.
+pub fn is_name(text: &str) -> bool {
+    let is_number = |digits: &str| u32::from_str_radix(digits, 16).is_ok_and(|n| format!("{n:#x}") == text);
+    NAMES.values().any(|name| *name == text) || text.strip_prefix("0x").is_some_and(is_number)
+}
+
 static NAMES: LazyLock<HashMap<(Family, u32), &'static str>> =
     LazyLock::new(|| include_str!("../../data/nv_ioctls.csv").lines().filter_map(row).collect());
 
@@ -146,6 +152,13 @@ mod tests {
         assert_eq!(Majors::from_proc_devices(text), Majors::new(Some(235)));
         assert_eq!(Majors::from_proc_devices("Block devices:\n235 nvidia-uvm\n"), Majors::new(None));
         assert_eq!(Majors::from_proc_devices(""), Majors::new(None));
+    }
+
+    #[test]
+    fn names_and_commands_can_be_told_from_typing_errors() {
+        let right = ["NV_ESC_RM_CONTROL", "UVM_FREE", "0x5607"].map(is_name);
+        let wrong = ["NV_ESC_TYPO", "0x05607", "0x", "5607", ""].map(is_name);
+        assert_eq!((right, wrong), ([true; 3], [false; 5]));
     }
 
     #[test]

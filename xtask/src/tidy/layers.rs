@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("correlate", &["model", "config", "telemetry"]), // no `host`: it does no input or output
     ("enrich", &["model", "host", "config", "telemetry"]),
     ("export", &["model", "host", "config", "telemetry"]), // no `sources`: it cannot reach back
-    ("logging", &["config", "host", "export"]),
+    ("logging", &["config", "host", "export", "telemetry"]),
     ("supervise", &["sources", "model", "host", "telemetry"]),
 ];
 
