@@ -65,6 +65,7 @@ impl Env<'_> {
                 self.problem(&name, &protocol, "only grpc is spoken here; set it to grpc, and the endpoint to the collector's gRPC port (4317)");
             }
         }
+        self.single_signals();
         let gzip = self.gzip();
         let timeout = self.milliseconds("OTEL_EXPORTER_OTLP_TIMEOUT", OtlpConfig::TIMEOUT);
         let headers = self.pairs("OTEL_EXPORTER_OTLP_HEADERS");
@@ -98,6 +99,36 @@ impl Env<'_> {
             text = format!("{}://{text}", if insecure { "http" } else { "https" });
         }
         endpoint(&text).map_err(|e| self.problems.push(format!("OTEL_EXPORTER_OTLP_ENDPOINT={e}"))).ok()
+    }
+
+    /// Both signals go over one configuration: what is set for one of them alone would have no effect, which nobody
+    /// would notice before it matters.
+    fn single_signals(&mut self) {
+        const SETTINGS: &[&str] = &[
+            "HEADERS",
+            "TIMEOUT",
+            "COMPRESSION",
+            "CERTIFICATE",
+            "CLIENT_CERTIFICATE",
+            "CLIENT_KEY",
+            "INSECURE",
+        ];
+        for (signal, setting) in
+            ["LOGS", "METRICS"].into_iter().flat_map(|s| SETTINGS.iter().map(move |of| (s, of)))
+        {
+            let general = format!("OTEL_EXPORTER_OTLP_{setting}");
+            let name = format!("OTEL_EXPORTER_OTLP_{signal}_{setting}");
+            let Some(value) = self.get(&name).filter(|value| self.get(&general).as_ref() != Some(value))
+            else {
+                continue;
+            };
+            let remedy = format!("metrics and logs are sent alike; set {general} instead");
+            if *setting == "HEADERS" {
+                self.problems.push(format!("{name}: {remedy}")); // the value may be a secret
+            } else {
+                self.problem(&name, &value, &remedy);
+            }
+        }
     }
 
     fn gzip(&mut self) -> bool {
@@ -311,6 +342,17 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://x", "OTEL_EXPORTER_OTLP_ENDPOINT"),
             ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "/k", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),
             ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/c", "OTEL_EXPORTER_OTLP_CLIENT_KEY"),
+            ("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "7", "set OTEL_EXPORTER_OTLP_TIMEOUT instead"),
+            ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "7", "set OTEL_EXPORTER_OTLP_TIMEOUT instead"),
+            ("OTEL_EXPORTER_OTLP_LOGS_COMPRESSION", "gzip", "set OTEL_EXPORTER_OTLP_COMPRESSION instead"),
+            ("OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE", "/c", "set OTEL_EXPORTER_OTLP_CERTIFICATE instead"),
+            ("OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY", "/k", "set OTEL_EXPORTER_OTLP_CLIENT_KEY instead"),
+            (
+                "OTEL_EXPORTER_OTLP_LOGS_CLIENT_CERTIFICATE",
+                "/c",
+                "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE instead",
+            ),
+            ("OTEL_EXPORTER_OTLP_METRICS_INSECURE", "true", "set OTEL_EXPORTER_OTLP_INSECURE instead"),
             ("OTEL_LOGS_EXPORTER", "console", "otlp"),
             ("OTEL_SDK_DISABLED", "yes", "true or false"),
         ] {
@@ -334,5 +376,16 @@ mod tests {
                 "{problems:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_setting_for_one_signal_alone_is_a_problem_unless_it_says_the_same() {
+        let general = ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret");
+        let (_, problems) = check(&[general, ("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "authorization=secret")]);
+        assert_eq!(problems, Vec::<String>::new());
+        let (_, problems) = check(&[general, ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "authorization=hidden")]);
+        let want = "OTEL_EXPORTER_OTLP_METRICS_HEADERS: metrics and logs are sent alike; set \
+                    OTEL_EXPORTER_OTLP_HEADERS instead";
+        assert_eq!(problems, [want], "without the secret");
     }
 }

@@ -169,7 +169,9 @@ fn stall_line(
 }
 
 fn xid_line(xid: &Xid, fact: &Attributed<impl Sized>, record: &Record) -> String {
-    let mut text = format!("{} XID {} {}", clock(record.time), xid.code, xid.name);
+    // From before the agent began to watch: nothing that happens now.
+    let backlog = if xid.line.origin.backlog { " backlog" } else { "" };
+    let mut text = format!("{} XID{backlog} {} {}", clock(record.time), xid.code, xid.name);
     let device = xid.hw_id.clone().or_else(|| xid.pci.map(|pci| pci.to_string()));
     put(&mut text, " ", device);
     for (name, word) in [("class", &xid.class), ("severity", &xid.severity), ("action", &xid.action)] {
@@ -266,6 +268,10 @@ mod tests {
              python3/77 pod=6f1c container=ab12 | NVRM: Xid (PCI:0000:3b:00): 79, pid=77, name=python3, GPU has \
              fallen off the bus.\n"
         );
+        let mut old = samples::xid(Some(4));
+        let FindingKind::Xid(xid) = &mut old.item.kind else { panic!("an XID") };
+        xid.line.origin.backlog = true;
+        assert!(print(&old).starts_with("2023-11-14T22:13:19.000Z XID backlog 79 fallen off the bus GPU-1 "));
     }
 
     #[test]

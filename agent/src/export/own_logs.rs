@@ -2,8 +2,8 @@
 //!
 //! In: `tracing` events. Out: a layer for the subscriber, and a guard that sends what is left at the end.
 //! Lines are handed to a bounded queue and sent by a thread of the SDK: logging never waits for a collector.
-//! What can go wrong: the queue is full, then lines are lost (standard error still has them). Lines of what sends
-//! lines are left out, or each would make the next.
+//! What can go wrong: the queue is full or the collector away; lines are lost then, uncounted (see [`OwnLogs`]). Lines
+//! of what sends lines are left out, or each would make the next.
 
 use std::time::Duration;
 
@@ -20,6 +20,10 @@ use tracing_subscriber::registry::LookupSpan;
 use super::otlp::{Connector, OtlpError};
 
 /// Sends what is left; see [`Self::finish`].
+///
+/// Own lines are a convenience: standard error has every line, and nothing about GPUs is only in them. That is why the
+/// SDK's queue may drop some, whose number it keeps to itself: no `warpgauge.*` metric has it. Records of findings go
+/// another way, on which each is accounted for.
 #[derive(Debug)]
 pub struct OwnLogs {
     provider: SdkLoggerProvider,

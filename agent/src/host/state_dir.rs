@@ -1,15 +1,17 @@
 //! The directory that holds state: opened without following links, believed only if nobody else can write to it.
 //!
-//! In: its path. Out: whole files, replaced in one step. Directory 0700, files 0600.
-//! What can go wrong: it is a link, belongs to somebody else or is writable by others, or the disk is full or
-//! read-only; the error names the path and the remedy.
+//! In: its path. Out: whole files, replaced in one step, and a lock. Directory 0700, files 0600.
+//! What can go wrong: it is a link, belongs to somebody else or is writable by others, another agent uses it, or the
+//! disk is full or read-only; the error names the path and the remedy.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat, renameat, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -47,6 +49,21 @@ pub enum StateDirError {
         /// What the system says.
         cause: io::Error,
     },
+    /// Somebody else holds its lock.
+    #[error("state directory {path}: another agent uses it; give each agent its own --state-dir")]
+    Held {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// The file whose lock says that the directory is in use.
+const LOCK: &str = "lock";
+
+/// The directory is this agent's alone until the value is dropped or the process ends, however it ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
 }
 
 /// The directory, opened anew for each use: it may be made, mended or replaced while the agent runs.
@@ -93,14 +110,7 @@ impl StateDir {
     /// # Errors
     /// An unsafe directory, a full or read-only disk; the former content is still there then.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), StateDirError> {
-        let dir = match self.open()? {
-            Some(dir) => dir,
-            None => {
-                let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
-                made.map_err(|cause| self.directory_error(cause))?;
-                self.open()?.ok_or_else(|| self.directory_error(io::ErrorKind::NotFound.into()))?
-            }
-        };
+        let dir = self.open_or_make()?;
         let new_name = format!("{name}.new");
         let replace = || -> io::Result<()> {
             match unlinkat(&dir, &new_name, AtFlags::empty()) {
@@ -136,6 +146,33 @@ impl StateDir {
     pub fn set_aside(&self, name: &str, aside: &str) -> Result<(), StateDirError> {
         let dir = self.open()?.ok_or_else(|| self.directory_error(io::ErrorKind::NotFound.into()))?;
         renameat(&dir, name, &dir, aside).map_err(|errno| self.file_error(name, errno.into()))
+    }
+
+    /// Takes the directory for this agent alone, without waiting; makes it where it is missing.
+    ///
+    /// # Errors
+    /// [`StateDirError::Held`] while another agent has it; an unsafe directory, a full or read-only disk.
+    pub fn lock(&self) -> Result<Lock, StateDirError> {
+        let dir = self.open_or_make()?;
+        // Never removed: two agents could otherwise lock two files of the same name.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR)
+            .map(File::from)
+            .map_err(|errno| self.file_error(LOCK, errno.into()))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Lock { _file: file }),
+            Err(Errno::WOULDBLOCK) => Err(StateDirError::Held { path: self.path.clone() }),
+            Err(errno) => Err(self.file_error(LOCK, errno.into())),
+        }
+    }
+
+    fn open_or_make(&self) -> Result<File, StateDirError> {
+        if let Some(dir) = self.open()? {
+            return Ok(dir);
+        }
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
+        made.map_err(|cause| self.directory_error(cause))?;
+        self.open()?.ok_or_else(|| self.directory_error(io::ErrorKind::NotFound.into()))
     }
 
     /// The directory, if it is there and safe.
@@ -227,5 +264,30 @@ mod tests {
         assert_eq!(dir.read(NAME, 99).unwrap(), None);
         dir.remove("a.bad").unwrap();
         dir.remove("a.bad").unwrap();
+    }
+
+    #[test]
+    fn a_directory_has_one_holder_at_a_time() {
+        let root = TestDir::new();
+        let path = root.path().join("deep/state");
+        let dir = StateDir::new(path.clone());
+        let held = dir.lock().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&path), mode(&path.join("lock"))), (0o700, 0o600));
+        let refusal = StateDir::new(path.clone()).lock().unwrap_err();
+        assert!(matches!(&refusal, StateDirError::Held { path: of } if *of == path), "{refusal:?}");
+        let said = refusal.to_string();
+        assert!(
+            said.contains("deep/state: another agent uses it; give each agent its own --state-dir"),
+            "{said}"
+        );
+        dir.write(NAME, b"one").unwrap(); // the holder's own writes need no second lock
+        drop(held);
+        drop(dir.lock().unwrap());
+
+        fs::remove_file(path.join("lock")).unwrap();
+        symlink(root.path().join("elsewhere"), path.join("lock")).unwrap();
+        assert!(matches!(dir.lock(), Err(StateDirError::File { .. })), "a link is not followed");
+        assert!(!root.path().join("elsewhere").exists());
     }
 }
