@@ -106,9 +106,21 @@ struct Printer {
 
 impl Printer {
     fn run(mut self, queue: &Receiver<Line>) {
+        let mut said = false;
         while let Ok(line) = queue.recv() {
-            if self.out.write_all(line.text.as_bytes()).and_then(|()| self.out.flush()).is_err() {
-                self.failed.add(1);
+            match self.out.write_all(line.text.as_bytes()).and_then(|()| self.out.flush()) {
+                Ok(()) => said = false,
+                Err(error) => {
+                    self.failed.add(1);
+                    if !std::mem::replace(&mut said, true) {
+                        tracing::warn!(
+                            reason = "no_stdout",
+                            what = %error,
+                            remedy = "give standard output room, or set OTEL_EXPORTER_OTLP_ENDPOINT",
+                            "Findings cannot be printed; they are lost and counted."
+                        );
+                    }
+                }
             }
             if let (Some(delivery), Some(seq)) = (&self.settles, line.seq) {
                 delivery.settle(seq);
