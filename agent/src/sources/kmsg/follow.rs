@@ -90,8 +90,8 @@ pub(super) async fn follow(
             pace.step(matches!(read, Read::Record(_))).await?;
             match read {
                 Read::Record(length) => {
-                    let live = std::mem::take(&mut waited).then(|| reader.now());
-                    let signal = intake.take(&buffer[..length], live);
+                    let live = std::mem::take(&mut waited);
+                    let signal = intake.take(&buffer[..length], reader.now(), live);
                     if let Some(signal) = signal
                         && !sent(signal, outlet, stop).await
                     {
@@ -102,7 +102,7 @@ pub(super) async fn follow(
                     waited = false; // what comes next has waited in the buffer
                     intake.counts.overruns.add(1);
                 }
-                Read::TooLong => intake.counts.too_long.add(1),
+                Read::TooLong => intake.too_long(),
             }
             if stop.is_cancelled() {
                 return Ok(());

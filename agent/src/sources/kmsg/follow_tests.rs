@@ -155,7 +155,7 @@ async fn gaps_and_long_records_are_counted_and_passed_over() {
         "lost" => node.counted("warpgauge.kmsg.lost"),
         _ => node.counted("warpgauge.kmsg.records"),
     });
-    assert_eq!(counted, [1, 1, 4, 3]);
+    assert_eq!(counted, [1, 1, 3, 3], "6 was too long, and is not lost as well");
 }
 
 #[tokio::test]
