@@ -1,12 +1,13 @@
 //! From one record to at most one signal: what is skipped, refused, counted and dated.
 //!
 //! In: the bytes of a record, and when it was read. Out: a [`Signal`]; [`Delivery`] hears of every record. No input or
-//! output here. What can go wrong: records that are damaged or too long, of a facility that is not believed, or overwritten before they were read; each is counted, and for one reason only.
+//! output here. What can go wrong: records that are damaged or too long, of a facility that is not believed, with
+//! text that is not the driver's, or overwritten before they were read; each is counted, and for one reason only.
 
 use std::sync::Arc;
 
 use super::record::{self, Record};
-use super::xid;
+use super::{credible, xid};
 use crate::model::{Delivery, KmsgOffset, LogOrigin, MonoNs, Signal};
 use crate::telemetry::{Counter, Telemetry};
 
@@ -23,6 +24,8 @@ pub(super) struct Counts {
     pub(super) lost: Counter,
     /// Records that look like an XID, but not by somebody who is believed.
     pub(super) facility: Counter,
+    /// Records of a believed facility that look like an XID, in text that somebody else may have chosen.
+    not_credible: Counter,
     /// Records longer than any kernel prints.
     too_long: Counter,
 }
@@ -37,6 +40,7 @@ impl Counts {
             overruns: plain("warpgauge.kmsg.overruns"),
             lost: plain("warpgauge.kmsg.lost"),
             facility: ignored("facility"),
+            not_credible: ignored("not_credible"),
             too_long: ignored("too_long"),
         }
     }
@@ -108,9 +112,14 @@ impl Intake {
             level: Some(record.level),
             backlog: record.seq < self.backlog_until,
         };
-        let line = xid::driver_line(&record.message(), origin)?;
+        let message = record.message();
+        let (line, place) = xid::driver_line_at(&message, origin)?;
         if !self.facilities.contains(&record.facility) {
             self.counts.facility.add(1);
+            return None;
+        }
+        if !credible::is_credible(&message[..place], &line.kind) {
+            self.counts.not_credible.add(1);
             return None;
         }
         // Until a live record has told how far the log's clock is ahead, a stamp may lie in the future.
@@ -218,6 +227,26 @@ mod tests {
         case.check("nonsense", None, None);
         assert_eq!(case.delivery.resume_at(), Some(3));
         case.counted(&[("ignored/facility", 1), ("malformed", 1), ("records", 2)]);
+    }
+
+    #[test]
+    fn what_somebody_else_may_have_chosen_is_not_believed() {
+        let mut case = Case::new(None, 0);
+        case.check(
+            "6,1,5,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=a,mems_allowed=0,\
+             oom_memcg=/kubepods/NVRM: Xid (PCI:0000:3b:00): 79, pid=1,task_memcg=/x,task=python3,pid=77,uid=0",
+            None,
+            None,
+        );
+        case.check("6,2,5,-;usb 1-1: Product: NVRM: Xid (PCI:0000:3b:00): 79, x", None, None);
+        case.check("12,3,5,-;usb 1-1: Product: NVRM: Xid (PCI:0000:3b:00): 79, x", None, None);
+        case.check(
+            "4,4,5,-;mlx5_core 0000:ab:00.0: probing NVRM: Xid (PCI:0000:17:00): 79, x",
+            None,
+            Some((79, 4, false, 5)),
+        );
+        assert_eq!(case.delivery.resume_at(), Some(4), "the refused ones are done with");
+        case.counted(&[("ignored/facility", 1), ("ignored/not_credible", 2), ("records", 4)]);
     }
 
     #[test]
