@@ -205,6 +205,15 @@ async fn a_kill_repeats_what_was_owed_with_the_same_mark() {
 }
 
 #[tokio::test]
+async fn a_kill_before_the_first_regular_save_does_not_make_backlog_of_what_follows() {
+    let node = Node::new();
+    assert_eq!(node.start().read(&[Xid(1), Wait, Xid(2)], 1, 1).await, Ok(vec![(1, true)]));
+    let steps = [Xid(1), Xid(2), Xid(3), Wait, Xid(4)];
+    let seen = node.start().read(&steps, 4, 0).await;
+    assert_eq!(seen, Ok(vec![(1, true), (2, false), (3, false), (4, false)]));
+}
+
+#[tokio::test]
 async fn a_state_ahead_of_the_log_is_void_instead_of_making_blind() {
     let node = Node::new();
     let run = node.start();

@@ -66,6 +66,11 @@ impl Intake {
         Self { counts, facilities, delivery, offset, next: None, backlog_until: 0, passed_over: 0 }
     }
 
+    /// Who hears of every record.
+    pub(super) fn delivery(&self) -> Arc<Delivery> {
+        Arc::clone(&self.delivery)
+    }
+
     /// Records below `resume` were settled by an earlier run; those below `backlog_until` are old.
     pub(super) fn begin(&mut self, resume: Option<u64>, backlog_until: u64) {
         (self.next, self.backlog_until) = (resume, backlog_until);
