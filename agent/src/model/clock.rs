@@ -72,27 +72,35 @@ impl WallAnchor {
 
 /// The kernel-log clock's offset to CLOCK_MONOTONIC, estimated from records read the moment they were written.
 ///
-/// Each live record gives an upper bound of the offset (read time minus its stamp); the least of the recent ones is
-/// the best estimate. Before the first live record the two clocks are taken as equal.
+/// Each live record gives an upper bound of the offset (read time minus its stamp). The least of them is the best
+/// estimate, but the clocks drift apart: how far it may rise again depends on the time since the last live record.
+/// Before the first live record the two clocks are taken as equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KmsgOffset {
-    ns: Option<i64>,
+    /// The offset in nanoseconds, and when it was last learnt.
+    known: Option<(i64, MonoNs)>,
 }
 
 impl KmsgOffset {
-    /// Drift followed upward per live record, so that an early small estimate does not stick for ever.
-    const FOLLOW_NS: i64 = 100_000;
+    /// Rise that is followed at any time: no more than the delay of an ordinary read.
+    const FOLLOW_NS: u64 = 100_000;
+    /// Drift that is followed per time, 500 ppm: as fast as the kernel lets CLOCK_MONOTONIC be slewed.
+    const DRIFT_PER: u64 = 2_000;
 
     /// Learns from a record read at `now` without waiting in the buffer.
     pub fn observe(&mut self, stamp: KmsgUs, now: MonoNs) {
         let seen = signed_ns(now.0).saturating_sub(signed_ns(stamp.0.saturating_mul(1_000)));
-        self.ns = Some(self.ns.map_or(seen, |known| seen.min(known.saturating_add(Self::FOLLOW_NS))));
+        let offset = self.known.map_or(seen, |(known, at)| {
+            let rise = now.0.saturating_sub(at.0) / Self::DRIFT_PER + Self::FOLLOW_NS;
+            seen.min(known.saturating_add(signed_ns(rise)))
+        });
+        self.known = Some((offset, now));
     }
 
-    /// The monotonic time of a stamp; saturates at boot.
+    /// The monotonic time of a stamp; saturates at boot. May lie ahead of now, as long as no live record was seen.
     pub fn mono(&self, stamp: KmsgUs) -> MonoNs {
         let stamp_ns = stamp.0.saturating_mul(1_000);
-        MonoNs(stamp_ns.saturating_add_signed(self.ns.unwrap_or(0)))
+        MonoNs(stamp_ns.saturating_add_signed(self.known.map_or(0, |(offset, _)| offset)))
     }
 }
 
@@ -133,13 +141,37 @@ mod tests {
     }
 
     #[test]
-    fn the_least_delay_gives_the_kmsg_offset_and_drift_is_followed() {
+    fn the_least_delay_gives_the_kmsg_offset() {
         let mut offset = KmsgOffset::default();
         assert_eq!(offset.mono(KmsgUs(10)), MonoNs(10_000), "equal clocks until a live record is seen");
         offset.observe(KmsgUs(1_000), MonoNs(3_000_000)); // 2 ms
         offset.observe(KmsgUs(2_000), MonoNs(9_000_000)); // 7 ms: read late
-        assert_eq!(offset.mono(KmsgUs(1_000)), MonoNs(3_100_000));
+        assert_eq!(offset.mono(KmsgUs(1_000)), MonoNs(3_103_000), "100 µs, and 3 µs for 6 ms");
         offset.observe(KmsgUs(3_000), MonoNs(4_000_000)); // 1 ms
         assert_eq!(offset.mono(KmsgUs(3_000)), MonoNs(4_000_000));
+        offset.observe(KmsgUs(9_000), MonoNs(2_000_000)); // the log's clock is ahead by 7 ms
+        assert_eq!(offset.mono(KmsgUs(9_000)), MonoNs(2_000_000));
+    }
+
+    #[test]
+    fn drift_is_followed_by_the_time_that_passed_not_by_the_number_of_records() {
+        const DAY_US: u64 = 86_400_000_000;
+        let after_a_day = |drift_us: u64| {
+            let mut offset = KmsgOffset::default();
+            offset.observe(KmsgUs(1_000_000), MonoNs(1_000_000_000)); // 0
+            let now = MonoNs((1_000_000 + DAY_US + drift_us) * 1_000);
+            offset.observe(KmsgUs(1_000_000 + DAY_US), now);
+            now.0.saturating_sub(offset.mono(KmsgUs(1_000_000 + DAY_US)).0)
+        };
+        assert_eq!(after_a_day(2_000_000), 0, "2 s are less than 500 ppm of a day: followed at once");
+        let allowed = (DAY_US + 60_000_000) / 2_000 + 100;
+        assert_eq!(after_a_day(60_000_000), (60_000_000 - allowed) * 1_000, "a minute is not drift alone");
+
+        let mut offset = KmsgOffset::default();
+        for n in 0..1_000 {
+            offset.observe(KmsgUs(n), MonoNs(n * 1_000)); // 1 ms of records, all read at once
+        }
+        offset.observe(KmsgUs(1_000), MonoNs(5_000_000_000)); // the reader was held up for 5 s
+        assert_eq!(offset.mono(KmsgUs(1_000)), MonoNs(1_000_000 + 100_000 + 4_999_001_000 / 2_000));
     }
 }

@@ -5,6 +5,8 @@
 //! the supervisor starts it again where it stopped.
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +28,9 @@ const STRETCH: u32 = 128;
 /// Overruns and over-long records in a row after which the device is taken for broken.
 const MOST_STUMBLES: u32 = 10_000;
 
+/// What the disk gets before the first record is read.
+const LONGEST_SAVE: Duration = Duration::from_secs(1);
+
 /// Why the loop ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FollowError {
@@ -44,7 +49,7 @@ pub(super) async fn begin(
     reader: &mut impl RecordReader,
     buffer: &mut [u8],
     intake: &mut Intake,
-    state: &StateFile,
+    state: &Arc<StateFile>,
 ) -> Result<(), FollowError> {
     let tail = tail(reader, buffer).await?;
     reader.rewind()?;
@@ -57,7 +62,18 @@ pub(super) async fn begin(
     let backlog_until = backlog_until.map_or(tail, |until| until.min(tail));
     state.begin(resume, Some(backlog_until));
     intake.begin(resume, backlog_until);
+    save(state, intake).await;
     Ok(())
+}
+
+/// Puts what is backlog on the disk before anything is read: a run that is killed before its first regular save would
+/// else leave the next one to take all that came in between for backlog. A disk that hangs is not waited for.
+async fn save(state: &Arc<StateFile>, intake: &Intake) {
+    let (state, delivery) = (Arc::clone(state), intake.delivery());
+    let saving = tokio::task::spawn_blocking(move || state.save(&delivery)); // says itself what goes wrong
+    if tokio::time::timeout(LONGEST_SAVE, saving).await.is_err() {
+        tracing::warn!("The disk takes long to keep the kernel log's place; the log is read all the same.");
+    }
 }
 
 /// The sequence number behind the newest record.
@@ -90,8 +106,8 @@ pub(super) async fn follow(
             pace.step(matches!(read, Read::Record(_))).await?;
             match read {
                 Read::Record(length) => {
-                    let live = std::mem::take(&mut waited).then(|| reader.now());
-                    let signal = intake.take(&buffer[..length], live);
+                    let live = std::mem::take(&mut waited);
+                    let signal = intake.take(&buffer[..length], reader.now(), live);
                     if let Some(signal) = signal
                         && !sent(signal, outlet, stop).await
                     {
@@ -102,7 +118,7 @@ pub(super) async fn follow(
                     waited = false; // what comes next has waited in the buffer
                     intake.counts.overruns.add(1);
                 }
-                Read::TooLong => intake.counts.too_long.add(1),
+                Read::TooLong => intake.too_long(),
             }
             if stop.is_cancelled() {
                 return Ok(());

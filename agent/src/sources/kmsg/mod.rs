@@ -2,11 +2,12 @@
 //!
 //! In: the kernel's records, by the device; what the previous run left, by [`StateFile`]. Out: `Signal::DriverLog`.
 //! What can go wrong: no device or no right to read it (`Unavailable`, with the remedy); overruns, damaged records and
-//! those of user space are counted under `warpgauge.kmsg.*`. A full pipeline makes the source wait, not drop.
+//! those that are not believed are counted under `warpgauge.kmsg.*`. A full pipeline makes the source wait, not drop.
 //!
-//! Reading order: [`record`] (one record) → [`xid`] (what its text says) → `intake` (skip, count, date) → `follow`
-//! (the loop) → [`state`] (across restarts).
+//! Reading order: [`record`] (one record) → [`xid`] (what its text says) → `credible` (whether the driver says it) →
+//! `intake` (skip, count, date) → `follow` (the loop) → [`state`] (across restarts).
 
+mod credible;
 mod device;
 mod follow;
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The driver's XID lines: `NVRM: Xid (PCI:dddd:bb:dd[ GPU-I:nn[ GPU-CI:nn]]): N[, pid=P][, name=C][, text]`.
 //!
 //! In: a line of the kernel log, decoded. Out: a [`LineKind`]; nothing for all other lines, without allocating.
-//! What can go wrong: a damaged line gives fewer parts or nothing, never a wrong code. Old branches lack `PCI:`, pid
-//! and name; the line may be glued to another driver's unfinished one, so it is searched for, not expected.
+//! What can go wrong: a damaged line gives fewer parts or nothing; a wrong code only where other digits came into the
+//! code's place or its own were cut (a line may end behind a code, so a cut one looks whole). Old branches lack `PCI:`,
+//! pid and name; the line may be glued to another driver's unfinished one, so it is searched for, not expected.
 
 use super::message::{message, plain};
 use super::scan::{Scan, after};
@@ -16,18 +17,30 @@ pub(super) const MARK: &str = "Xid (";
 /// Longest text between the parentheses that is looked at: twice the longest the driver prints.
 const LONGEST_PLACE: usize = 64;
 
+/// Bytes of the shortest address without a domain that is taken: with `NVRM: Xid (` before it, it is longer than the
+/// 15 bytes of a task's name, which the kernel prints as it is.
+const SHORTEST_ADDRESS: usize = 5;
+
+/// Bytes of the shortest address where the driver's own prefix is missing: `0000:3b:00`, as it always prints it.
+const SHORTEST_UNPREFIXED: usize = 10;
+
 /// What a line of the kernel log says about the driver; `None` for lines that do not concern it.
 pub fn parse(text: &str) -> Option<LineKind> {
-    find_xid(text).map(LineKind::Xid)
+    find_xid(text).map(|(_, line)| LineKind::Xid(line))
 }
 
 /// The same with the line itself, without its prefix and control characters.
 pub fn driver_line(text: &str, origin: LogOrigin) -> Option<DriverLine> {
-    let kind = parse(text)?;
-    Some(DriverLine { kind, raw: plain(message(text).trim_end()), origin })
+    driver_line_at(text, origin).map(|(line, _)| line)
 }
 
-fn find_xid(text: &str) -> Option<XidLine> {
+/// The same with the place of its mark in `text`.
+pub(super) fn driver_line_at(text: &str, origin: LogOrigin) -> Option<(DriverLine, usize)> {
+    let (place, line) = find_xid(text)?;
+    Some((DriverLine { kind: LineKind::Xid(line), raw: plain(message(text).trim_end()), origin }, place))
+}
+
+fn find_xid(text: &str) -> Option<(usize, XidLine)> {
     text.match_indices(MARK).find_map(|(at, mark)| {
         let (before, rest) = (&text[..at], &text[at + mark.len()..]);
         let place_end = rest.bytes().take(LONGEST_PLACE).position(|b| b == b')')?;
@@ -36,19 +49,19 @@ fn find_xid(text: &str) -> Option<XidLine> {
         line.code = code(&mut scan)?;
         process(&mut scan, &mut line);
         xid_text::details(scan.0.trim(), &mut line);
-        Some(line)
+        Some((at, line))
     })
 }
 
 /// What stands between the parentheses. `before` tells an XID from a switch's SXid, and from a task that is named like
-/// one: a name of 15 bytes has no room for the driver's own prefix, nor for `PCI:` with a domain.
+/// one: a name of 15 bytes has no room for the driver's own prefix and an address, nor for `PCI:` with a domain.
 fn place(before: &str, place: &str) -> Option<XidLine> {
     let mut scan = Scan(place);
     let marked = scan.eat("PCI:");
     let address = scan.run(|c| c != ' ');
     let by_driver = before.ends_with("NVRM: ") || before.ends_with("nvidia_dev_xid: ");
-    let full = marked && address.matches(':').count() == 2;
-    if before.ends_with('S') || !(by_driver || full) {
+    let full = marked && address.matches(':').count() == 2 && address.len() >= SHORTEST_UNPREFIXED;
+    if before.ends_with('S') || !(by_driver || full) || address.len() < SHORTEST_ADDRESS {
         return None;
     }
     let instance = |key| after(place, key, Scan::number);
@@ -60,11 +73,14 @@ fn place(before: &str, place: &str) -> Option<XidLine> {
     })
 }
 
-/// `: N`, where N is a whole word.
+/// `: N`, where N ends as the driver ends it: with a comma, the line, or a blank and a parenthesis. Anything else is
+/// not the code's end but damage, or somebody's text.
 fn code(scan: &mut Scan<'_>) -> Option<u32> {
     scan.eat(":").then_some(())?;
     scan.blanks();
-    scan.number().filter(|_| scan.at_word_end())
+    let code = scan.number()?;
+    let rest = scan.0.trim_start_matches([' ', '\t']);
+    (scan.0.starts_with(',') || rest.is_empty() || rest.starts_with(['(', '\n', '\r'])).then_some(code)
 }
 
 /// `, pid=1234, name=python3, `, of which each may be missing or unknown.
@@ -179,6 +195,19 @@ mod tests {
     }
 
     #[test]
+    fn the_code_ends_as_the_driver_ends_it() {
+        for (end, text) in
+            [("", ""), (",", ""), (" \n", ""), ("\nNVRM: x", "NVRM: x"), (" (", "("), ("(x", "(x")]
+        {
+            let line = format!("NVRM: Xid (PCI:0000:05:00): 154{end}");
+            check(&line, Some((154, "0000:05:00.0", None, None, text)));
+        }
+        check("NVRM: Xid (0001:00): 6, PE0002", Some((6, "0000:01:00.0", None, None, "PE0002")));
+        // A cut within the digits cannot be told from a line that ends: the one wrong code that damage can make.
+        check("NVRM: Xid (PCI:0000:05:00): 7", Some((7, "0000:05:00.0", None, None, "")));
+    }
+
+    #[test]
     fn rather_nothing_than_a_wrong_code() {
         for text in [
             "",
@@ -189,6 +218,9 @@ mod tests {
             "NVRM: Xid (PCI:0000:05:00): -79, x",
             "NVRM: Xid (PCI:0000:05:00): 0x4f, x",
             "NVRM: Xid (PCI:0000:05:00): 79abc",
+            "NVRM: Xid (PCI:0000:05:00): 79 abc",
+            "NVRM: Xid (PCI:0000:05:00): 7:9, x",
+            "NVRM: Xid (PCI:0000:05:00): 7\u{fffd}, x",
             "NVRM: Xid (PCI:0000:05:00): 4294967296, x",
             "NVRM: Xid (PCI:0000:05:00) 79, x",
             "NVRM: Xid (PCI:0000:05:00: 79, x",
@@ -198,6 +230,10 @@ mod tests {
             // a task may be called anything of up to 15 bytes
             "INFO: task Xid (1:2): 79,:123 blocked for more than 120 seconds.",
             "Xid (PCI:1:2):7[33]: segfault at 0",
+            "INFO: task NVRM: Xid (1:2):79 blocked for more than 120 seconds.",
+            "NVRM: Xid (1:2): 79, two names",
+            "NVRM: Xid (1:23): 79, a parenthesis of the kernel's",
+            "Xid (PCI:1:2:3): 79, the same",
         ] {
             check(text, None);
         }

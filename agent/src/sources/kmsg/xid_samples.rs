@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{record, xid};
-use crate::model::LineKind;
 use crate::model::driver_log::XidLine;
+use crate::model::{DriverLine, LineKind, LogOrigin};
 
 const SAMPLES: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/xid_samples.tsv"));
 
@@ -81,37 +81,127 @@ impl Dice {
 
 const MARKS: &[u8] = b"(),:=' \\x0a\x1b\xff9;";
 
-fn damage(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
-    let at = dice.below(bytes.len());
-    match dice.below(7) {
-        0 => bytes.truncate(at),
-        1 => drop(bytes.drain(..at)),
-        2 if !bytes.is_empty() => drop(bytes.remove(at)),
-        3 => bytes.insert(at, MARKS[dice.below(MARKS.len())]),
-        4 => bytes.extend_from_slice(&other[dice.below(other.len())..]),
-        5 if !bytes.is_empty() => bytes[at] = dice.below(256) as u8,
-        _ => drop(bytes.splice(at..at, other[..dice.below(other.len())].iter().copied())),
+/// A byte of a damaged line, with its place in the undamaged one; `None` for what came with the damage.
+type Piece = (u8, Option<usize>);
+
+fn pieces(line: &str) -> Vec<Piece> {
+    line.bytes().enumerate().map(|(at, byte)| (byte, Some(at))).collect()
+}
+
+/// Cuts, losses, single bytes more or other.
+fn damage(line: &mut Vec<Piece>, dice: &mut Dice) {
+    let at = dice.below(line.len());
+    match dice.below(5) {
+        0 => line.truncate(at),
+        1 => drop(line.drain(..at)),
+        2 if !line.is_empty() => drop(line.remove(at)),
+        3 if !line.is_empty() => line[at] = (dice.below(256) as u8, None),
+        _ => line.insert(at, (MARKS[dice.below(MARKS.len())], None)),
     }
-    bytes.truncate(4096);
+}
+
+/// A piece of another line, at the end or in the middle.
+fn mix(line: &mut Vec<Piece>, other: &str, dice: &mut Dice) {
+    let (at, cut) = (dice.below(line.len()), dice.below(other.len()));
+    let foreign = |part: &[u8]| part.iter().map(|byte| (*byte, None)).collect::<Vec<Piece>>();
+    match dice.below(2) {
+        0 => line.extend(foreign(&other.as_bytes()[cut..])),
+        _ => drop(line.splice(at..at, foreign(&other.as_bytes()[..cut]))),
+    }
+}
+
+/// What the source makes of it: its text and, if it says something, its line.
+fn read(line: &[Piece]) -> (String, Option<DriverLine>) {
+    let bytes: Vec<u8> = line.iter().map(|(byte, _)| *byte).collect();
+    let text = record::parse(&bytes).map_or(String::from_utf8_lossy(&bytes), |r| r.message()).into_owned();
+    let line = xid::driver_line(&text, LogOrigin::default());
+    (text, line)
+}
+
+fn code(line: &DriverLine) -> u32 {
+    let LineKind::Xid(xid) = &line.kind;
+    xid.code
+}
+
+/// What stands before the code's digits.
+const BEFORE: &str = "): ";
+
+/// What became of the code.
+#[derive(Debug, PartialEq)]
+enum Digits {
+    /// All there, with what stood before and behind them.
+    Whole,
+    /// The line ends within them or right behind them: so many are left.
+    Cut(usize),
+    /// Some are missing, others came in, or their neighbours did: anything may stand there.
+    Changed,
+}
+
+/// The digits stood from `start` to `end` in a line of `length` bytes.
+fn digits(line: &[Piece], start: usize, end: usize, length: usize) -> Digits {
+    let from = start - BEFORE.len();
+    let Some(first) = line.iter().position(|(_, at)| *at == Some(from)) else { return Digits::Changed };
+    let kept = line[first..].iter().zip(from..).take_while(|((_, at), want)| *at == Some(*want)).count();
+    let at_end = first + kept == line.len();
+    match (from + kept).checked_sub(start) {
+        Some(left) if left > end - start || (at_end && from + kept == length) => Digits::Whole,
+        Some(left) if at_end => Digits::Cut(left),
+        _ => Digits::Changed,
+    }
 }
 
 #[test]
-fn damage_never_panics_and_never_makes_up_a_code() {
-    let lines: Vec<&str> = samples().map(|(text, _)| text).collect();
-    let (mut dice, mut codes) = (Dice(42), BTreeSet::new());
-    for round in 0..60_000 {
-        let mut bytes = lines[round % lines.len()].as_bytes().to_vec();
+fn damage_elsewhere_never_changes_the_code() {
+    /// A sample, its code, and where the digits of the code are.
+    type Sample = (&'static str, u32, usize, usize);
+    let found = |text: &'static str| -> Option<Sample> {
+        let code = code(&read(&pieces(text)).1?);
+        let printed = format!("{BEFORE}{code}");
+        let end = text.find(&printed)? + printed.len();
+        Some((text, code, end - code.to_string().len(), end))
+    };
+    let lines: Vec<Sample> = samples().filter_map(|(text, _)| found(text)).collect();
+    assert_eq!(lines.len(), 82, "every sample with a code");
+
+    let mut dice = Dice(42);
+    let (mut same, mut shorter, mut none) = (0, 0, 0);
+    for round in 0..30_000 {
+        let (text, undamaged, start, end) = lines[round % lines.len()];
+        let mut line = pieces(text);
         for _ in 0..=dice.below(3) {
-            let other = lines[dice.below(lines.len())].as_bytes();
-            damage(&mut bytes, other, &mut dice);
+            damage(&mut line, &mut dice);
         }
-        let text =
-            record::parse(&bytes).map_or(String::from_utf8_lossy(&bytes), |r| r.message()).into_owned();
-        if let Some(line) = xid::driver_line(&text, crate::model::LogOrigin::default()) {
-            let LineKind::Xid(parts) = line.kind;
-            let printed =
-                |code: u32| text.split(|c: char| !c.is_ascii_digit()).any(|word| word.parse() == Ok(code));
-            assert!(printed(parts.code), "{} is not in {text:?}", parts.code);
+        let (damaged, got) = read(&line);
+        let got = got.as_ref().map(code);
+        match (digits(&line, start, end, text.len()), got) {
+            (Digits::Changed, _) => {}
+            (_, None) => none += 1,
+            (Digits::Whole, Some(got)) => {
+                assert_eq!(got, undamaged, "{damaged:?}");
+                same += 1;
+            }
+            (Digits::Cut(left), Some(got)) => {
+                assert_eq!(got.to_string(), text[start..start + left], "{damaged:?}");
+                shorter += 1;
+            }
+        }
+    }
+    assert!(same > 9_000 && shorter > 100 && none > 5_000, "says little: {same}, {shorter}, {none}");
+}
+
+#[test]
+fn no_damage_panics_or_lets_control_characters_through() {
+    let lines: Vec<&str> = samples().map(|(text, _)| text).collect();
+    let (mut dice, mut codes) = (Dice(7), BTreeSet::new());
+    for round in 0..30_000 {
+        let mut line = pieces(lines[round % lines.len()]);
+        for _ in 0..=dice.below(3) {
+            damage(&mut line, &mut dice);
+            mix(&mut line, lines[dice.below(lines.len())], &mut dice);
+        }
+        let (text, got) = read(&line);
+        if let Some(line) = got {
+            let LineKind::Xid(parts) = &line.kind;
             assert!(!line.raw.chars().chain(parts.text.chars()).any(char::is_control), "{text:?}");
             codes.insert(parts.code);
         }

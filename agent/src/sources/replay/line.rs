@@ -14,11 +14,12 @@ use super::raw::{
 use crate::model::call::{LockWait, RmCall};
 use crate::model::signal::{Allocation, DriverState, Field, ModuleState, SourceState, Uses};
 use crate::model::{
-    Call, CallKind, DeviceNode, DriverLine, Edge, Gpu, Inside, LogOrigin, MonoNs, PciAddress, Pid, Process,
-    Sample, SampleValue, Signal, StartTicks, ThreadState, Tid,
+    Call, CallKind, DeviceNode, Edge, Gpu, Inside, LogOrigin, MonoNs, PciAddress, Pid, Process, Sample,
+    SampleValue, Signal, StartTicks, ThreadState, Tid,
 };
 
-/// The signal of a line; `None` for a blank line, or a line of the kernel log that does not concern the driver.
+/// The signal of a line; `None` for a blank line, or a line of the kernel log that does not concern the driver or has
+/// another facility than the kernel's: a replay has no `kernel_log.facilities`.
 pub(super) fn parse(text: &str) -> Result<Option<Signal>, String> {
     let text = text.trim();
     if text.is_empty() {
@@ -179,9 +180,33 @@ fn thread(at: MonoNs, raw: RawThread) -> Signal {
 }
 
 fn kmsg(at: MonoNs, raw: RawKmsg) -> Option<Signal> {
-    let from_kernel = raw.prio >> 3 == 0;
-    let kind = from_kernel.then(|| xid::parse(&raw.text)).flatten()?;
-    let level = u8::try_from(raw.prio & 7).ok();
-    let line = DriverLine { kind, raw: raw.text, origin: LogOrigin { seq: raw.seq, level, backlog: false } };
+    let (from_kernel, level) = (raw.prio >> 3 == 0, u8::try_from(raw.prio & 7).ok());
+    let origin = LogOrigin { seq: raw.seq, level, backlog: false };
+    let line = from_kernel.then(|| xid::driver_line(&raw.text, origin)).flatten()?;
     Some(Signal::DriverLog { at, line: Box::new(line) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_kernel_log_is_the_one_a_live_agent_makes() {
+        #[track_caller]
+        fn check(prio: u32, text: &str, want: Option<(&str, Option<u8>)>) {
+            let line = serde_json::json!({"t": 1.5, "kmsg": {"prio": prio, "seq": 9, "text": text}});
+            let signal = parse(&line.to_string()).unwrap();
+            let got = signal.as_ref().map(|signal| {
+                let Signal::DriverLog { at, line } = signal else { panic!("{signal:?}") };
+                assert_eq!((at.0, line.origin.seq, line.origin.backlog), (1_500_000_000, Some(9), false));
+                (line.raw.as_str(), line.origin.level)
+            });
+            assert_eq!(got, want, "{text:?}");
+        }
+        let plain = "NVRM: Xid (PCI:0000:3b:00): 79, a b";
+        check(4, plain, Some((plain, Some(4))));
+        check(3, "[  12.5] NVRM: Xid (PCI:0000:3b:00): 79, a\tb\u{1b}\u{202e} \n", Some((plain, Some(3))));
+        check(12, plain, None);
+        check(4, "usb 1-1: new device", None);
+    }
 }
