@@ -1,7 +1,7 @@
 //! Lines of the kernel log that concern the GPU driver.
 //!
 //! In: what `sources::kmsg::xid` recognised. Out: the input of the XID engine.
-//! Unknown codes pass through as numbers; a damaged line yields nothing rather than a wrong code.
+//! Unknown codes pass through as numbers; a line whose code is damaged may yield what is left of it, or nothing.
 
 use super::{PciAddress, Pid};
 
