@@ -170,7 +170,7 @@ pub const CATALOG: &[Metric] = &[
     counter(
         "warpgauge.log.records",
         "{record}",
-        "Log records of findings by what became of them: emitted here, reloaded from the previous run, acknowledged by the collector, spooled for the next run. Emitted and reloaded equal acknowledged, dropped, queued, spooled and reread together.",
+        "Log records of findings by what became of them: emitted here, reloaded from the previous run, acknowledged by the collector, spooled for the next run, reread (reloaded, but sent only once they are read from this boot's kernel log again). Emitted and reloaded equal acknowledged, dropped, queued, spooled and reread together.",
         &["state"],
     ),
     counter("warpgauge.log.records.dropped", "{record}", "Log records given up.", &["reason"]),
