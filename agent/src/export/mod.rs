@@ -274,7 +274,7 @@ impl Exporter {
 
 fn collect(snapshot: &mut Snapshot, settled: u64, host: &HostRoot, interval: Duration) -> Batch {
     snapshot.settle_zeros(settled);
-    snapshot.collect(wall_anchor().wall, interval, own_points::usage(host))
+    snapshot.collect(wall_anchor(), interval, own_points::usage(host))
 }
 
 /// Empty where /proc/devices cannot be read: UVM's operations are numbers then.
