@@ -85,15 +85,15 @@ pub const STALL_TIME: Metric = counter(
 pub const XID_ERRORS: Metric = counter(
     "gpu.xid.errors",
     "{error}",
-    "Errors (XIDs) that the driver reported in the kernel log. 0 from the start for every known GPU and class.",
-    &["hw.id", "gpu.pci.address", "gpu.xid.class"],
+    "Errors (XIDs) that the driver reported in the kernel log. 0 from the start for every known GPU and class. Those from before the agent first ran on this boot are counted once, in series of their own with `gpu.xid.backlog` = `true`, which have no 0 before them.",
+    &["hw.id", "gpu.pci.address", "gpu.xid.class", "gpu.xid.backlog"],
 );
 /// `gpu.xid.errors.by_code`
 pub const XID_BY_CODE: Metric = counter(
     "gpu.xid.errors.by_code",
     "{error}",
-    "The same errors by code. A new series begins with a 0 one export interval before its first error.",
-    &["hw.id", "gpu.pci.address", "gpu.xid.class", "gpu.xid.code"],
+    "The same errors by code. A new series begins with a 0 one export interval before its first error, unless it is of the backlog.",
+    &["hw.id", "gpu.pci.address", "gpu.xid.class", "gpu.xid.code", "gpu.xid.backlog"],
 );
 
 /// All metrics, in the order of the documentation.
@@ -170,7 +170,7 @@ pub const CATALOG: &[Metric] = &[
     counter(
         "warpgauge.log.records",
         "{record}",
-        "Log records of findings by what became of them: emitted here, reloaded from the previous run, acknowledged by the collector, spooled for the next run. Emitted and reloaded equal acknowledged, dropped, queued, spooled and reread together.",
+        "Log records of findings by what became of them: emitted here, reloaded from the previous run, acknowledged by the collector, spooled for the next run, reread (reloaded, but sent only once they are read from this boot's kernel log again). Emitted and reloaded equal acknowledged, dropped, queued, spooled and reread together.",
         &["state"],
     ),
     counter("warpgauge.log.records.dropped", "{record}", "Log records given up.", &["reason"]),
@@ -243,6 +243,9 @@ pub fn to_markdown() -> String {
          Counters and histograms are cumulative. Names that begin with `warpgauge.` are about the agent itself.\n\
          `hw.id` is `GPU-…` or `MIG-…`; where it is not known, `gpu.pci.address` names the device.\n\
          Of `container.id` and `process.linux.cgroup` a series has at most one.\n\n\
+         A point has the time of the latest sample in it, or of the export where nothing has changed since the export\n\
+         before; points about the agent itself have the time of the export. When the wall clock is set back by more\n\
+         than 5 minutes, all series begin anew.\n\n\
          | name | kind | unit | attributes | meaning |\n|---|---|---|---|---|\n",
     );
     for metric in CATALOG {

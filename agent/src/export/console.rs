@@ -8,11 +8,12 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use super::record::{Record, state_name};
+use super::record::{GAP_EVENT, Record, state_name};
+use super::session::GapSettled;
 use super::whose::process_of;
 use crate::model::operation::Majors;
 use crate::model::{
@@ -29,14 +30,35 @@ const QUEUE: usize = 1_024;
 pub struct Console {
     lines: SyncSender<Line>,
     done: oneshot::Receiver<()>,
-    settles: Option<Arc<Delivery>>,
+    settles: Option<Settles>,
     queue_full: Counter,
+}
+
+/// Whom to tell that a line was printed or lost, counted, which is all that can be done for it.
+#[derive(Clone, Debug, Default)]
+pub struct Settles {
+    /// Of records of the kernel log.
+    pub delivery: Arc<Delivery>,
+    /// Of the record of the gap.
+    pub gap: GapSettled,
+}
+
+impl Settles {
+    fn settle(&self, seq: Option<u64>, gap: bool) {
+        if let Some(seq) = seq {
+            self.delivery.settle(seq);
+        }
+        if gap {
+            self.gap.settle();
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Line {
     text: String,
     seq: Option<u64>,
+    gap: bool,
 }
 
 impl Console {
@@ -46,7 +68,7 @@ impl Console {
     /// The system's, when it refuses a thread.
     pub fn start(
         out: Box<dyn Write + Send>,
-        settles: Option<Arc<Delivery>>,
+        settles: Option<Settles>,
         telemetry: &Telemetry,
     ) -> io::Result<Self> {
         let lost = |reason| telemetry.counter("warpgauge.console.lines.lost", &[("reason", reason)]);
@@ -71,28 +93,28 @@ impl Console {
         majors: &Majors,
         now: WallAnchor,
     ) {
-        self.print(Line { text: line(finding, fact, record, majors, now), seq: record.seq });
+        self.print(Line { text: line(finding, fact, record, majors, now), seq: record.seq, gap: false });
     }
 
     /// Prints a record that no finding led to.
     pub fn note(&self, record: &Record) {
         let text = format!("{} {} {}\n", clock(record.time), record.event_name, printable(&record.body));
-        self.print(Line { text, seq: record.seq });
+        self.print(Line { text, seq: record.seq, gap: record.event_name == GAP_EVENT });
     }
 
     /// Waits until everything is printed, at most until the deadline.
-    pub async fn finish(self, deadline: Duration) {
+    pub async fn finish(self, deadline: Instant) {
         drop(self.lines);
         // Either the thread is done, or it hangs in a write and dies with the process.
-        let _ = tokio::time::timeout(deadline, self.done).await;
+        let _ = tokio::time::timeout_at(deadline, self.done).await;
     }
 
     fn print(&self, line: Line) {
-        let seq = line.seq;
+        let (seq, gap) = (line.seq, line.gap);
         if self.lines.try_send(line).is_err() {
             self.queue_full.add(1);
-            if let (Some(delivery), Some(seq)) = (&self.settles, seq) {
-                delivery.settle(seq);
+            if let Some(settles) = &self.settles {
+                settles.settle(seq, gap);
             }
         }
     }
@@ -100,7 +122,7 @@ impl Console {
 
 struct Printer {
     out: Box<dyn Write + Send>,
-    settles: Option<Arc<Delivery>>,
+    settles: Option<Settles>,
     failed: Counter,
 }
 
@@ -122,8 +144,8 @@ impl Printer {
                     }
                 }
             }
-            if let (Some(delivery), Some(seq)) = (&self.settles, line.seq) {
-                delivery.settle(seq);
+            if let Some(settles) = &self.settles {
+                settles.settle(line.seq, line.gap);
             }
         }
     }
@@ -234,6 +256,7 @@ fn clock(at: WallNs) -> String {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::time::Duration;
 
     use super::*;
     use crate::export::record::Recorder;
@@ -300,14 +323,15 @@ mod tests {
     async fn printed_is_delivered_and_so_is_what_a_broken_output_refused() {
         for (broken, lost) in [(false, 0), (true, 1)] {
             let (paper, telemetry) = (Paper { broken, ..Paper::default() }, Telemetry::default());
-            let delivery = Arc::new(Delivery::default());
+            let settles = Settles::default();
+            let delivery = Arc::clone(&settles.delivery);
             delivery.read(901, true);
             let out = Box::new(paper.clone());
-            let console = Console::start(out, Some(Arc::clone(&delivery)), &telemetry).unwrap();
+            let console = Console::start(out, Some(settles), &telemetry).unwrap();
             let (fact, majors) = (samples::xid(Some(901)), Majors::new(None));
             let record = Recorder::new("boot").finding(&fact.item, &fact, &majors, NOW);
             console.finding(&fact.item, &fact, &record, &majors, NOW);
-            console.finish(Duration::from_secs(10)).await;
+            console.finish(Instant::now() + Duration::from_secs(10)).await;
             assert_eq!(delivery.resume_at(), Some(902));
             let failed = telemetry.counter("warpgauge.console.lines.lost", &[("reason", "write_failed")]);
             assert_eq!(failed.get(), lost);

@@ -18,6 +18,7 @@ pub mod series;
 pub mod session;
 pub mod snapshot;
 pub mod stalls;
+pub mod state_writer;
 #[cfg(test)]
 mod tests;
 pub mod whose;
@@ -25,28 +26,28 @@ pub mod workloads;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use self::console::Console;
-
+use self::console::{Console, Settles};
 use self::otlp::resource::HostFacts;
 use self::otlp::{Connector, Left, Otlp, OtlpError, Setup, Spool};
 use self::point::Batch;
 use self::record::{Record, Recorder};
 use self::series::Limits;
-use self::session::Session;
+use self::session::{GapSettled, Session};
 use self::snapshot::Snapshot;
+use self::state_writer::StateWriter;
 use crate::config::ExportConfig;
 use crate::host::{HostRoot, wall_anchor};
 use crate::model::operation::Majors;
-use crate::model::{Attributed, Delivery, Fact};
+use crate::model::{Attributed, Delivery, Fact, WallAnchor};
 use crate::telemetry::Telemetry;
 
-/// What everything still queued gets at the end, in all.
+/// What everything still queued gets at the end, in all, where nobody set a deadline.
 const LAST: Duration = Duration::from_secs(5);
 
 /// What the exporters are made of.
@@ -76,6 +77,9 @@ pub enum ExportError {
     /// No thread for the console.
     #[error("no thread for the console: {0}; raise the limit of processes")]
     Console(std::io::Error),
+    /// No thread for the state directory.
+    #[error("no thread for the state directory: {0}; raise the limit of processes")]
+    State(std::io::Error),
 }
 
 /// How it ended.
@@ -99,6 +103,7 @@ pub struct Exporter {
     host: HostRoot,
     interval: Duration,
     findings: u64,
+    deadline: Arc<OnceLock<Instant>>,
 }
 
 impl Exporter {
@@ -111,17 +116,31 @@ impl Exporter {
         let boot_id = facts.boot_id.clone().unwrap_or_else(|| "unknown".to_owned());
         let recorder = Recorder::new(&boot_id);
         let now = wall_anchor();
+        let gap_settled = GapSettled::default();
+        let writer = match &state_dir {
+            Some(_) => Some(StateWriter::start().map_err(ExportError::State)?),
+            None => None,
+        };
+        let state = state_dir.zip(writer);
+        let errors = telemetry.counter("warpgauge.state.errors", &[]);
         let (console, otlp) = match &config.otlp {
-            None => (Some(Console::start(stdout, Some(delivery), &telemetry)), None),
+            None => {
+                let settles = Settles { delivery, gap: gap_settled.clone() };
+                (Some(Console::start(stdout, Some(settles), &telemetry)), None)
+            }
             Some(otlp) => {
                 let attributes =
                     otlp::resource::attributes(&facts, &config.service_name, &config.resource_attributes);
+                let spool = |(dir, writer): (PathBuf, StateWriter)| {
+                    Spool::new(dir, facts.boot_id.clone(), writer, errors.clone())
+                };
                 let setup = Setup {
                     connector: Arc::new(Connector::new(otlp.clone())?),
                     resource: otlp::resource(&attributes),
                     policy: otlp::retry::Policy::default(),
                     delivery,
-                    spool: state_dir.clone().map(Spool::new),
+                    gap: gap_settled.clone(),
+                    spool: state.clone().map(spool),
                     telemetry: telemetry.clone(),
                     reach: otlp::reach::Reach::default(),
                 };
@@ -142,11 +161,11 @@ impl Exporter {
             host,
             interval: config.metric_interval.max(Duration::from_millis(1)),
             findings: 0,
+            deadline: Arc::default(),
         };
         let gaps = telemetry.counter("warpgauge.restart.gaps", &[]);
-        if let Some(dir) = state_dir {
-            let errors = telemetry.counter("warpgauge.state.errors", &[]);
-            let (session, gap) = Session::begin(dir, &boot_id, now.wall, errors);
+        if let Some((dir, writer)) = state {
+            let (session, gap) = Session::begin(dir, &boot_id, now, writer, errors, gap_settled);
             exporter.session = Some(session);
             if let Some(gap) = gap {
                 gaps.add(1);
@@ -156,10 +175,19 @@ impl Exporter {
         Ok(exporter)
     }
 
-    /// Exports until the inlet closes, then delivers what is left, within 5 s.
+    /// The end has a deadline: whoever sets it before the inlet closes says by when [`Self::run`] returns.
+    #[must_use]
+    pub fn ending_by(mut self, deadline: Arc<OnceLock<Instant>>) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Exports until the inlet closes, then delivers what is left, until the deadline or within 5 s.
     pub async fn run(mut self, mut inlet: mpsc::Receiver<Attributed<Fact>>) -> Report {
         let mut ticks = interval_at(Instant::now() + self.interval, self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut marks = interval_at(Instant::now() + session::EVERY, session::EVERY);
+        marks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             tokio::select! {
                 fact = inlet.recv() => match fact {
@@ -167,6 +195,7 @@ impl Exporter {
                     None => break,
                 },
                 _ = ticks.tick() => self.tick(),
+                _ = marks.tick() => self.alive(wall_anchor()),
             }
         }
         self.finish().await
@@ -200,9 +229,7 @@ impl Exporter {
         self.majors = majors(&self.host);
         self.snapshot.set_majors(self.majors);
         let now = wall_anchor();
-        if let Some(session) = &self.session {
-            session.alive(now.wall);
-        }
+        self.alive(now);
         match &self.otlp {
             Some(otlp) => {
                 let batch = collect(&mut self.snapshot, otlp.zeros_settled(), &self.host, self.interval);
@@ -212,29 +239,42 @@ impl Exporter {
         }
     }
 
+    fn alive(&mut self, now: WallAnchor) {
+        if let Some(session) = &mut self.session {
+            session.alive(now);
+        }
+    }
+
     async fn finish(mut self) -> Report {
+        let deadline = self.deadline.get().copied().unwrap_or_else(|| Instant::now() + LAST);
         let (snapshot, host) = (&mut self.snapshot, &self.host);
-        let sent = async {
-            let Some(otlp) = self.otlp else { return Left::default() };
-            let settled = otlp.zeros_settled();
-            otlp.finish(LAST, || collect(snapshot, settled, host, self.interval)).await
-        };
         let printed = async {
             if let Some(console) = self.console {
-                console.finish(LAST).await;
+                console.finish(otlp::part(deadline, 0.8)).await;
             }
         };
-        let (left, ()) = tokio::join!(sent, printed);
-        if let Some(session) = self.session {
-            session.end();
-        }
+        // The mark of this run goes once it is known what became of the record of the gap before it.
+        let ended = async {
+            if let Some(session) = self.session {
+                session.end(deadline).await;
+            }
+        };
+        let left = if let Some(otlp) = self.otlp {
+            let settled = otlp.zeros_settled();
+            let last = || collect(snapshot, settled, host, self.interval);
+            tokio::join!(otlp.finish(deadline, last, ended), printed).0
+        } else {
+            printed.await;
+            ended.await;
+            Left::default()
+        };
         Report { findings: self.findings, left }
     }
 }
 
 fn collect(snapshot: &mut Snapshot, settled: u64, host: &HostRoot, interval: Duration) -> Batch {
     snapshot.settle_zeros(settled);
-    snapshot.collect(wall_anchor().wall, interval, own_points::usage(host))
+    snapshot.collect(wall_anchor(), interval, own_points::usage(host))
 }
 
 /// Empty where /proc/devices cannot be read: UVM's operations are numbers then.

@@ -42,8 +42,44 @@ fn parse_usage(stat: &str, status: &str) -> Option<Usage> {
     Some(Usage { user, system, resident: kib.saturating_mul(1_024) })
 }
 
-/// All points about the agent as of `now`; counters began at `start`.
-pub fn points(telemetry: &Telemetry, usage: Option<Usage>, start: WallNs, now: WallNs) -> Vec<Point> {
+/// What the counters held when their series began anew: the counters themselves only grow.
+#[derive(Debug, Default)]
+pub struct Before(Vec<(&'static str, Arc<Attributes>, u64)>);
+
+impl Before {
+    /// The series begin anew after these points.
+    pub fn add(&mut self, points: &[Point]) {
+        for point in points.iter().filter(|point| point.metric.kind == Kind::Counter) {
+            let (Value::Count(n) | Value::Nanos(n)) = point.value else { continue };
+            match self
+                .0
+                .iter_mut()
+                .find(|(name, of, _)| *name == point.metric.name && *of == point.attributes)
+            {
+                Some((.., before)) => *before = before.saturating_add(n),
+                None => self.0.push((point.metric.name, Arc::clone(&point.attributes), n)),
+            }
+        }
+    }
+
+    fn since(&self, metric: &str, attributes: &Attributes, value: Value) -> Value {
+        let before = self.0.iter().find(|(name, of, _)| *name == metric && **of == *attributes);
+        match (before, value) {
+            (Some((.., before)), Value::Count(n)) => Value::Count(n.saturating_sub(*before)),
+            (Some((.., before)), Value::Nanos(n)) => Value::Nanos(n.saturating_sub(*before)),
+            (_, value) => value,
+        }
+    }
+}
+
+/// All points about the agent as of `now`; counters began at `start`, with what they held `before`.
+pub fn points(
+    telemetry: &Telemetry,
+    usage: Option<Usage>,
+    before: &Before,
+    start: WallNs,
+    now: WallNs,
+) -> Vec<Point> {
     let counted =
         telemetry.read().into_iter().map(|(name, attributes, n)| (name, attributes, Value::Count(n)));
     let nanos = |d: Duration| Value::Nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
@@ -60,6 +96,7 @@ pub fn points(telemetry: &Telemetry, usage: Option<Usage>, start: WallNs, now: W
         .filter_map(|(name, attributes, value)| {
             let (order, metric) = catalog::find(name)?;
             let start = (metric.kind == Kind::Counter).then_some(start);
+            let value = before.since(name, &attributes, value);
             Some((order, Point { metric, attributes: Arc::new(attributes), start, at: now, value }))
         })
         .collect();
@@ -93,7 +130,7 @@ mod tests {
         telemetry.counter("warpgauge.kmsg.records", &[]).add(9);
         telemetry.counter("warpgauge.not.in.the.catalogue", &[]).add(1);
         telemetry.gauge("warpgauge.source.up", &[("source", "kmsg")]).set(1);
-        let points = points(&telemetry, None, WallNs(5), WallNs(9));
+        let points = points(&telemetry, None, &Before::default(), WallNs(5), WallNs(9));
         let seen: Vec<_> = points.iter().map(|p| (p.metric.name, p.start, p.value.clone())).collect();
         let want = vec![
             ("warpgauge.source.up", None, Value::Count(1)),

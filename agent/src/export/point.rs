@@ -37,6 +37,17 @@ pub enum Value {
     Latency(Box<Latency>),
 }
 
+impl Value {
+    /// Nothing, of the same kind.
+    pub fn zero(&self) -> Self {
+        match self {
+            Self::Count(_) => Self::Count(0),
+            Self::Nanos(_) => Self::Nanos(0),
+            Self::Latency(_) => Self::Latency(Box::default()),
+        }
+    }
+}
+
 /// A latency histogram, cumulative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latency {

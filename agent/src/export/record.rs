@@ -13,6 +13,9 @@ use crate::model::{
     WallNs, Xid,
 };
 
+/// The event that tells of the gap before this run.
+pub const GAP_EVENT: &str = "warpgauge.restart";
+
 /// One log record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
@@ -91,7 +94,7 @@ impl Recorder {
         ];
         let seconds = length.as_secs_f64();
         let body = format!("{what}: {seconds:.1} s without observation; what was only in memory is lost");
-        let (event_name, severity) = ("warpgauge.restart", Severity::Warn);
+        let (event_name, severity) = (GAP_EVENT, Severity::Warn);
         Record { event_name, severity, time: now.wall, observed: now.wall, body, attributes, seq: None }
     }
 

@@ -1,7 +1,7 @@
 //! The table of series: cumulative values by key, bounded in number.
 //!
-//! In: updates by key. Out: points. A series may ask for an explicit zero before its first value; the zero keeps its
-//! time until it is settled, so that it survives a collector that is away.
+//! In: updates by key, with the time of their sample. Out: points. A series may ask for an explicit zero before its
+//! first value; the zero keeps its time until it is settled, so that it survives a collector that is away.
 //! What can go wrong: too many series; updates beyond the limit are refused and counted per metric.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use super::catalog::{self, Metric};
 use super::point::{Point, Value};
 use super::whose::Whose;
 use crate::model::operation::Operation;
-use crate::model::{CallKind, Cause, DeviceNode, WallNs};
+use crate::model::{CallKind, Cause, DeviceNode, MonoNs, WallAnchor, WallNs};
 use crate::telemetry::{Attributes, Counter, Telemetry};
 
 /// What tells one series of a metric from another.
@@ -22,8 +22,18 @@ pub enum Key {
     Call(Arc<Whose>, Option<DeviceNode>, CallKind, Option<Operation>),
     /// Stalls of one workload by cause.
     Stall(Arc<Whose>, Cause),
-    /// Errors of one device (`hw.id`, else PCI address) by class and, where counted, code.
-    Xid(Arc<str>, Box<str>, Option<u32>),
+    /// Errors of one device (`hw.id`, else PCI address) by class and, where counted, code; those that lay in the
+    /// kernel log before the agent began to watch apart.
+    Xid {
+        /// The device.
+        device: Arc<str>,
+        /// The class.
+        class: Box<str>,
+        /// The code.
+        code: Option<u32>,
+        /// From before the agent began to watch.
+        backlog: bool,
+    },
 }
 
 impl Key {
@@ -31,8 +41,13 @@ impl Key {
     pub fn whose(&self) -> Option<&Arc<Whose>> {
         match self {
             Self::Call(whose, ..) | Self::Stall(whose, _) => Some(whose),
-            Self::Xid(..) => None,
+            Self::Xid { .. } => None,
         }
+    }
+
+    /// What happened before anybody looked is not an increase of now.
+    fn is_old(&self) -> bool {
+        matches!(self, Self::Xid { backlog: true, .. })
     }
 }
 
@@ -74,6 +89,10 @@ struct Series {
     start: WallNs,
     value: Value,
     zero: Zero,
+    /// Time of the latest sample since the latest collection; `None` where there was none.
+    sampled: Option<MonoNs>,
+    /// Time of the latest point.
+    last: WallNs,
 }
 
 /// The explicit zero that goes before the first value.
@@ -85,6 +104,12 @@ enum Zero {
     Wanted,
     /// On its way since the batch of this generation.
     Pending(u64),
+}
+
+impl Zero {
+    fn of_new(metric: &str, key: &Key) -> Self {
+        if ZERO_FIRST.contains(&metric) && !key.is_old() { Self::Wanted } else { Self::Done }
+    }
 }
 
 /// Metrics whose new series begin with an explicit zero, since what they count is rare: `increase()` would miss the
@@ -108,11 +133,12 @@ impl Table {
         &mut self,
         metric: &'static Metric,
         key: Key,
+        at: MonoNs,
         delta: &crate::model::LatencyDelta,
         attributes: impl FnOnce() -> Attributes,
     ) {
         let empty = || Value::Latency(Box::default());
-        if let Some(Value::Latency(latency)) = self.value(metric, key, empty, attributes) {
+        if let Some(Value::Latency(latency)) = self.value(metric, key, at, empty, attributes) {
             latency.add(delta);
         }
     }
@@ -122,10 +148,11 @@ impl Table {
         &mut self,
         metric: &'static Metric,
         key: Key,
+        at: MonoNs,
         n: u64,
         attributes: impl FnOnce() -> Attributes,
     ) {
-        if let Some(Value::Count(total)) = self.value(metric, key, || Value::Count(0), attributes) {
+        if let Some(Value::Count(total)) = self.value(metric, key, at, || Value::Count(0), attributes) {
             *total = total.saturating_add(n);
         }
     }
@@ -135,10 +162,11 @@ impl Table {
         &mut self,
         metric: &'static Metric,
         key: Key,
+        at: MonoNs,
         time: Duration,
         attributes: impl FnOnce() -> Attributes,
     ) {
-        if let Some(Value::Nanos(total)) = self.value(metric, key, || Value::Nanos(0), attributes) {
+        if let Some(Value::Nanos(total)) = self.value(metric, key, at, || Value::Nanos(0), attributes) {
             *total = total.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         }
     }
@@ -148,10 +176,11 @@ impl Table {
         &mut self,
         metric: &'static Metric,
         key: Key,
+        at: MonoNs,
         by: i64,
         attributes: impl FnOnce() -> Attributes,
     ) {
-        if let Some(Value::Count(now)) = self.value(metric, key, || Value::Count(0), attributes) {
+        if let Some(Value::Count(now)) = self.value(metric, key, at, || Value::Count(0), attributes) {
             *now = now.saturating_add_signed(by);
         }
     }
@@ -177,41 +206,63 @@ impl Table {
         }
     }
 
-    /// One point per series as of `now`, and the zeros not yet settled, which lie one `interval` before the first
-    /// collection of their series. `now` must be later than at the previous collection.
+    /// One point per series, and the zeros not yet settled. `at` is the time of the collection on the points' clock,
+    /// later than at the previous one; `now` turns the samples' times into wall times.
+    ///
+    /// A series with samples since the previous collection gets the time of the latest one, any other `at`; no point
+    /// is earlier than the one before it of its series, nor later than `at`. A zero lies one `interval` before the
+    /// first point.
     pub fn collect(
         &mut self,
-        now: WallNs,
+        now: WallAnchor,
+        at: WallNs,
         interval: Duration,
         generation: u64,
     ) -> (Vec<(u64, Point)>, Vec<Point>) {
-        let earlier = now.0.saturating_sub(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         // Later than any point of a series of the same name that has ended, in this run or the one before.
-        let zero_at = WallNs(earlier.max(self.collected_before.0.saturating_add(1)).min(now.0));
+        let earliest_zero = self.collected_before.0.saturating_add(1);
         let mut all: Vec<&mut Series> = self.series.values_mut().collect();
         all.sort_unstable_by_key(|series| series.order);
         let (mut zeros, mut points) = (Vec::new(), Vec::with_capacity(all.len()));
         for series in all {
+            let sampled = series.sampled.take().map_or(at, |sampled| now.wall(sampled));
             if series.zero == Zero::Wanted {
                 series.zero = Zero::Pending(generation);
-                series.start = zero_at;
+                series.start = WallNs(sampled.0.saturating_sub(interval).max(earliest_zero).min(at.0));
+                series.last = series.start;
             }
             if let Zero::Pending(since) = series.zero {
                 zeros.push((since, series.zero_point()));
             }
-            points.push(series.point(now));
+            series.last = WallNs(sampled.0.max(series.last.0.saturating_add(1)).min(at.0));
+            points.push(series.point(series.last));
         }
-        (self.collected_before, self.collected) = (self.collected, now);
+        (self.collected_before, self.collected) = (self.collected, at);
         for (name, held) in &self.held {
             self.telemetry.gauge("warpgauge.series", &[("metric", name)]).set(*held as u64);
         }
         (zeros, points)
     }
 
+    /// Begins all series anew at `start`, which may lie before all points so far. What they held has been collected;
+    /// gauges go on.
+    pub fn restart(&mut self, start: WallNs) {
+        for ((name, key), series) in &mut self.series {
+            if series.metric.kind != catalog::Kind::Gauge {
+                series.value = series.value.zero();
+            }
+            series.zero = Zero::of_new(name, key);
+            (series.start, series.last, series.sampled) = (start, start, None);
+        }
+        (self.collected, self.collected_before) = (start, start);
+    }
+
     fn value(
         &mut self,
         metric: &'static Metric,
         key: Key,
+        at: MonoNs,
         empty: impl FnOnce() -> Value,
         attributes: impl FnOnce() -> Attributes,
     ) -> Option<&mut Value> {
@@ -221,6 +272,7 @@ impl Table {
             self.refused.entry(metric.name).or_insert_with(counter).add(1);
             return None;
         }
+        let zero = Zero::of_new(metric.name, &key.1);
         let series = self.series.entry(key).or_insert_with(|| {
             self.made += 1;
             *self.held.entry(metric.name).or_default() += 1;
@@ -230,9 +282,12 @@ impl Table {
                 attributes: Arc::new(attributes()),
                 start: self.collected,
                 value: empty(),
-                zero: if ZERO_FIRST.contains(&metric.name) { Zero::Wanted } else { Zero::Done },
+                zero,
+                sampled: None,
+                last: self.collected,
             }
         });
+        series.sampled = series.sampled.max(Some(at));
         Some(&mut series.value)
     }
 
@@ -250,11 +305,6 @@ impl Series {
     }
 
     fn zero_point(&self) -> Point {
-        let value = match &self.value {
-            Value::Count(_) => Value::Count(0),
-            Value::Nanos(_) => Value::Nanos(0),
-            Value::Latency(_) => Value::Latency(Box::default()),
-        };
-        Point { value, ..self.point(self.start) }
+        Point { value: self.value.zero(), ..self.point(self.start) }
     }
 }

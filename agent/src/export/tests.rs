@@ -17,7 +17,7 @@ struct Rig {
     telemetry: Telemetry,
 }
 
-fn rig(addr: std::net::SocketAddr, state_dir: Option<PathBuf>) -> Rig {
+fn exporter(addr: std::net::SocketAddr, state_dir: Option<PathBuf>) -> (Exporter, Arc<Delivery>, Telemetry) {
     let otlp = OtlpConfig {
         endpoint: format!("http://{addr}"),
         headers: Vec::new(),
@@ -46,8 +46,13 @@ fn rig(addr: std::net::SocketAddr, state_dir: Option<PathBuf>) -> Rig {
         telemetry: telemetry.clone(),
         stdout: Box::new(std::io::sink()),
     });
+    (exporter.unwrap(), delivery, telemetry)
+}
+
+fn rig(addr: std::net::SocketAddr, state_dir: Option<PathBuf>) -> Rig {
+    let (exporter, delivery, telemetry) = exporter(addr, state_dir);
     let (facts, inlet) = mpsc::channel(16);
-    Rig { facts, run: tokio::spawn(exporter.unwrap().run(inlet)), delivery, telemetry }
+    Rig { facts, run: tokio::spawn(exporter.run(inlet)), delivery, telemetry }
 }
 
 fn fact(finding: Attributed<Finding>) -> Attributed<Fact> {
@@ -112,6 +117,50 @@ async fn a_killed_run_leaves_a_gap_that_the_next_one_reports_and_a_stopped_one_d
     let third = rig(collector.addr, Some(dir.path().into()));
     assert_eq!(third.telemetry.counter("warpgauge.restart.gaps", &[]).get(), 0);
     third.end().await;
+}
+
+#[tokio::test]
+async fn the_whole_gap_is_reported_when_the_run_that_knew_of_it_is_killed_too() {
+    let dir = TestDir::new();
+    let write = |text: &str| std::fs::write(dir.path().join("session"), text).unwrap();
+    let session = || std::fs::read_to_string(dir.path().join("session")).unwrap();
+    write("old 1000\n");
+    let mut collector = Collector::start([]).await;
+    let away = Collector::start([]).await.kill().await;
+    let first = rig(away, Some(dir.path().into()));
+    until("marked", || session().ends_with(" old 1000\n")).await;
+    first.run.abort();
+    assert!(first.run.await.is_err());
+
+    let second = rig(collector.addr, Some(dir.path().into()));
+    let gap = collector.logs().await;
+    let gap = records(&gap).next().unwrap();
+    assert_eq!(text(&gap.attributes, "warpgauge.restart.reason"), "reboot");
+    until("settled", || session().split(' ').count() == 2).await;
+    second.end().await;
+    assert!(!dir.path().join("session").exists());
+}
+
+#[tokio::test]
+async fn a_frozen_disk_stops_neither_the_flow_nor_the_end() {
+    let dir = TestDir::new();
+    let mut collector = Collector::start([]).await;
+    let exporter = exporter(collector.addr, Some(dir.path().into())).0;
+    let writer = exporter.session.as_ref().unwrap().writer.clone();
+    let thaw = writer.freeze().await;
+    let deadline = Arc::new(OnceLock::new());
+    let (facts, inlet) = mpsc::channel(16);
+    let run = tokio::spawn(exporter.ending_by(Arc::clone(&deadline)).run(inlet));
+    facts.send(fact(samples::stall(StallState::Begin))).await.unwrap();
+    assert_eq!(collector.uids(1).await, ["boot:stall-1:begin"]);
+    collector.metrics().await;
+    let began = Instant::now();
+    deadline.set(began + Duration::from_millis(300)).unwrap();
+    drop(facts);
+    assert_eq!(run.await.unwrap(), Report { findings: 1, left: Left::default() });
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?} is more than the deadline, and less than without one");
+    drop(thaw);
 }
 
 #[tokio::test]

@@ -3,8 +3,9 @@
 //! In: records. Out: export requests; settled kernel-log numbers; counts that account for every record.
 //! What can go wrong: the collector is away (records wait, bounded, the oldest make room), refuses (dropped, counted)
 //! or loses its answer (sent again with the same `log.record.uid`). What is left at the end is spooled for the next
-//! run, but for records of the kernel log, which are read again.
+//! run: all of it, since a restart of the machine empties the kernel log.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,8 +24,10 @@ use super::channel::{Failure, OtlpError, answer, words};
 use super::queue::{Bounds, Item, Queue};
 use super::reach::Sender;
 use super::retry::{Backoff, Verdict};
+use super::spool::{Loaded, Spool};
 use super::{HURRY, Setup, encode};
-use crate::export::record::Record;
+use crate::export::record::{GAP_EVENT, Record};
+use crate::export::session::GapSettled;
 use crate::model::Delivery;
 use crate::telemetry::{Counter, Gauge, Telemetry};
 
@@ -46,9 +49,7 @@ pub struct LogSender {
 pub struct Left {
     /// Kept in the state directory for the next run.
     pub spooled: u64,
-    /// Of the kernel log, which the next run reads again.
-    pub reread: u64,
-    /// Lost, for want of a state directory.
+    /// Lost: there is no state directory, or it did not take them.
     pub dropped: u64,
 }
 
@@ -65,16 +66,13 @@ impl LogSender {
             wake: Notify::new(),
             numbers: Numbers::new(&setup.telemetry),
             delivery: Arc::clone(&setup.delivery),
-            spooled: Mutex::new(0),
+            gap: setup.gap.clone(),
+            spool: setup.spool.clone(),
+            owed: Mutex::default(),
         });
-        if let Some(spool) = &setup.spool {
-            match spool.load() {
-                Ok(records) => shared.reload(records),
-                Err(error) => {
-                    setup.telemetry.counter("warpgauge.state.errors", &[]).add(1);
-                    tracing::warn!("records of the previous run: {error}");
-                }
-            }
+        match setup.spool.as_ref().map(Spool::load).transpose() {
+            Ok(loaded) => shared.reload(loaded.unwrap_or_default()),
+            Err(error) => tracing::warn!("records of the previous run: {error}"),
         }
         let stop = CancellationToken::new();
         let backoff = Backoff::new(setup.policy);
@@ -94,12 +92,13 @@ impl LogSender {
     pub fn emit(&self, record: &Record) {
         let bytes = encode::record(record).encode_to_vec();
         self.shared.numbers.emitted.add(1);
-        self.shared.push(Item { bytes, seq: record.seq, reloaded: false });
+        let gap = record.event_name == GAP_EVENT;
+        self.shared.push(Item { bytes, seq: record.seq, reloaded: false, gap });
         self.shared.wake.notify_one();
     }
 
-    /// Sends what waits until the deadline, then takes care of the rest.
-    pub async fn finish(self, setup: &Setup, deadline: Instant) -> Left {
+    /// Sends what waits until the deadline, then takes care of the rest, for which the disk gets until `kept_by`.
+    pub async fn finish(self, deadline: Instant, kept_by: Instant) -> Left {
         self.stop.cancel();
         let mut task = self.task;
         if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
@@ -107,7 +106,7 @@ impl LogSender {
             // Ended by the abort; there is nothing in the result.
             let _ = task.await;
         }
-        self.shared.keep_rest(setup)
+        self.shared.keep_rest(kept_by).await
     }
 }
 
@@ -127,8 +126,24 @@ struct Shared {
     wake: Notify,
     numbers: Numbers,
     delivery: Arc<Delivery>,
-    /// Records of the spool that are still owed; the file goes when there are none.
-    spooled: Mutex<usize>,
+    gap: GapSettled,
+    spool: Option<Spool>,
+    owed: Mutex<Owed>,
+}
+
+/// Records of the spool's file that are not settled yet; the file goes when there are none.
+#[derive(Debug, Default)]
+struct Owed {
+    /// Taken into the queue.
+    reloaded: usize,
+    /// To be read again from the kernel log, by number.
+    reread: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Owed {
+    fn is_empty(&self) -> bool {
+        self.reloaded == 0 && self.reread.is_empty()
+    }
 }
 
 #[derive(Debug)]
@@ -171,6 +186,10 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn owed(&self) -> MutexGuard<'_, Owed> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn push(&self, item: Item) {
         let mut queue = self.queue();
         let dropped = queue.push(item);
@@ -180,11 +199,13 @@ impl Shared {
         self.over(&dropped);
     }
 
-    fn reload(&self, records: Vec<Vec<u8>>) {
-        *self.spooled.lock().unwrap_or_else(PoisonError::into_inner) = records.len();
-        self.numbers.reloaded.add(records.len() as u64);
+    fn reload(&self, loaded: Loaded) {
+        let Loaded { records, reread } = loaded;
+        self.numbers.reloaded.add((records.len() + reread.len()) as u64);
+        self.numbers.reread.add(reread.len() as u64);
+        *self.owed() = Owed { reloaded: records.len(), reread: reread.into_iter().collect() };
         for bytes in records {
-            self.push(Item { bytes, seq: None, reloaded: true });
+            self.push(Item { bytes, seq: None, reloaded: true, gap: false });
         }
     }
 
@@ -197,46 +218,67 @@ impl Shared {
         Some(records.collect()).filter(|records: &Vec<_>| !records.is_empty())
     }
 
-    /// The records on the wire have their answer; returns how many, and whether the spool is used up.
-    fn settle(&self) -> (u64, bool) {
+    /// The records on the wire have their answer; returns how many.
+    fn settle(&self) -> u64 {
         let mut queue = self.queue();
         let settled = queue.settle();
         self.numbers.queued.set(queue.len() as u64);
         drop(queue);
-        (settled.len() as u64, self.over(&settled))
+        self.over(&settled);
+        settled.len() as u64
     }
 
-    /// Nothing is owed of these any more; returns whether that was the last of the spool.
-    fn over(&self, items: &[Item]) -> bool {
-        for seq in items.iter().filter_map(|item| item.seq) {
-            self.delivery.settle(seq);
+    /// Nothing is owed of these any more.
+    fn over(&self, items: &[Item]) {
+        let mut owed = self.owed();
+        let had_some = !owed.is_empty();
+        for item in items {
+            if let Some(seq) = item.seq {
+                self.delivery.settle(seq);
+                owed.reread.remove(&seq);
+            }
+            if item.gap {
+                self.gap.settle();
+            }
+            owed.reloaded = owed.reloaded.saturating_sub(usize::from(item.reloaded));
         }
-        let reloaded = items.iter().filter(|item| item.reloaded).count();
-        let mut spooled = self.spooled.lock().unwrap_or_else(PoisonError::into_inner);
-        *spooled = spooled.saturating_sub(reloaded);
-        reloaded > 0 && *spooled == 0
+        if had_some
+            && owed.is_empty()
+            && let Some(spool) = &self.spool
+        {
+            spool.remove();
+        }
     }
 
-    fn keep_rest(&self, setup: &Setup) -> Left {
+    /// What is left of the kernel log is kept but not settled: it is read again, unless the machine is restarted.
+    async fn keep_rest(&self, kept_by: Instant) -> Left {
         let rest = self.queue().drain();
         self.numbers.queued.set(0);
-        let owed: Vec<&Item> = rest.iter().filter(|item| item.seq.is_none()).collect();
-        let mut left = Left { reread: (rest.len() - owed.len()) as u64, ..Left::default() };
-        let stored = match &setup.spool {
-            _ if owed.is_empty() => true,
+        let mut owed = std::mem::take(&mut *self.owed());
+        for seq in rest.iter().filter_map(|item| item.seq) {
+            owed.reread.remove(&seq);
+        }
+        if rest.iter().any(|item| item.gap) {
+            self.gap.settle();
+        }
+        let count = rest.len() as u64;
+        // What this run should have read again and did not (that source may be off) stays where it was; it was
+        // counted when it was loaded.
+        let items: Vec<Vec<u8>> =
+            owed.reread.into_values().chain(rest.into_iter().map(|item| item.bytes)).collect();
+        let stored = match &self.spool {
+            _ if items.is_empty() => true,
             None => false,
             Some(spool) => {
-                let stored = spool.store(owed.iter().map(|item| item.bytes.as_slice()));
+                let stored = spool.store(items, kept_by).await;
                 if let Err(error) = &stored {
-                    setup.telemetry.counter("warpgauge.state.errors", &[]).add(1);
-                    tracing::warn!("{} undelivered records are lost: {error}", owed.len());
+                    tracing::warn!("{count} undelivered records are lost: {error}");
                 }
                 stored.is_ok()
             }
         };
-        let kept = if stored { &mut left.spooled } else { &mut left.dropped };
-        *kept = owed.len() as u64;
-        self.numbers.reread.add(left.reread);
+        let left =
+            if stored { Left { spooled: count, dropped: 0 } } else { Left { spooled: 0, dropped: count } };
         self.numbers.spooled.add(left.spooled);
         self.numbers.shutdown.add(left.dropped);
         left
@@ -292,11 +334,10 @@ impl Worker {
     }
 
     fn accepted(&mut self, rejected: u64) {
-        let (settled, spool_used_up) = self.shared.settle();
+        let settled = self.shared.settle();
         let rejected = rejected.min(settled);
         self.shared.numbers.rejected.add(rejected);
         self.shared.numbers.acknowledged.add(settled - rejected);
-        self.used_up(spool_used_up);
         self.backoff.reset();
         self.setup.reach.found(Sender::Logs);
         if std::mem::take(&mut self.refused) {
@@ -306,9 +347,8 @@ impl Worker {
 
     async fn failed(&mut self, failure: Failure) {
         let Verdict::Retry(told) = failure.verdict else {
-            let (settled, spool_used_up) = self.shared.settle();
+            let settled = self.shared.settle();
             self.shared.numbers.refused.add(settled);
-            self.used_up(spool_used_up);
             if !std::mem::replace(&mut self.refused, true) {
                 tracing::warn!("the collector refused {settled} log records: {}", failure.what);
             }
@@ -331,15 +371,6 @@ impl Worker {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = self.stop.cancelled() => {}
-        }
-    }
-
-    fn used_up(&self, used_up: bool) {
-        if let (true, Some(spool)) = (used_up, &self.setup.spool)
-            && let Err(error) = spool.remove()
-        {
-            self.setup.telemetry.counter("warpgauge.state.errors", &[]).add(1);
-            tracing::warn!("delivered records will be sent again after a restart: {error}");
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod spool;
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ pub use spool::Spool;
 
 use super::point::Batch;
 use super::record::Record;
+use super::session::GapSettled;
 use crate::model::Delivery;
 use crate::telemetry::Telemetry;
 
@@ -50,6 +52,8 @@ pub struct Setup {
     pub policy: retry::Policy,
     /// Whom to tell of settled kernel-log records.
     pub delivery: Arc<Delivery>,
+    /// Whom to tell that the record of the gap is settled.
+    pub gap: GapSettled,
     /// Where undelivered records wait for the next run.
     pub spool: Option<Spool>,
     /// Where to count.
@@ -61,7 +65,6 @@ pub struct Setup {
 /// The exporter.
 #[derive(Debug)]
 pub struct Otlp {
-    setup: Setup,
     logs: log_sender::LogSender,
     metrics: metric_sender::MetricSender,
 }
@@ -73,8 +76,8 @@ impl Otlp {
     /// [`OtlpError`], for a configuration that cannot work.
     pub fn start(setup: Setup) -> Result<Self, OtlpError> {
         let logs = log_sender::LogSender::start(setup.clone())?;
-        let metrics = metric_sender::MetricSender::start(setup.clone())?;
-        Ok(Self { setup, logs, metrics })
+        let metrics = metric_sender::MetricSender::start(setup)?;
+        Ok(Self { logs, metrics })
     }
 
     /// Takes a record; never waits.
@@ -93,13 +96,24 @@ impl Otlp {
     }
 
     /// Ends in order: the records first, then the points that `last` makes once it is known what became of them.
-    pub async fn finish(self, within: Duration, last: impl FnOnce() -> Batch) -> Left {
-        let now = Instant::now();
-        let left = self.logs.finish(&self.setup, now + within.mul_f64(0.6)).await;
+    /// `meanwhile` goes on beside the points. Whoever hangs, it takes until the deadline at most.
+    pub async fn finish(
+        self,
+        deadline: Instant,
+        last: impl FnOnce() -> Batch,
+        meanwhile: impl Future<Output = ()>,
+    ) -> Left {
+        let left = self.logs.finish(part(deadline, 0.6), part(deadline, 0.8)).await;
         self.metrics.offer(last());
-        self.metrics.finish(now + within).await;
+        tokio::join!(self.metrics.finish(deadline), meanwhile);
         left
     }
+}
+
+/// The moment when this share of the time until the deadline is over.
+pub fn part(deadline: Instant, share: f64) -> Instant {
+    let now = Instant::now();
+    now + deadline.saturating_duration_since(now).mul_f64(share)
 }
 
 /// Attributes as a Resource.

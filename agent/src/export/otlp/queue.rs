@@ -15,6 +15,8 @@ pub struct Item {
     pub seq: Option<u64>,
     /// It came from the previous run's spool.
     pub reloaded: bool,
+    /// It tells of the gap before this run.
+    pub gap: bool,
 }
 
 /// How much may wait.
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
 
     fn item(seq: u64, size: usize) -> Item {
-        Item { bytes: vec![seq as u8; size], seq: Some(seq), reloaded: false }
+        Item { bytes: vec![seq as u8; size], seq: Some(seq), reloaded: false, gap: false }
     }
 
     fn seqs(items: &[Item]) -> Vec<u64> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::catalog;
-use super::own_points::{self, Usage};
+use super::own_points::{self, Before, Usage};
 use super::point::Batch;
 use super::series::{Key, Limits, Table};
 use super::stalls::Stalls;
@@ -16,7 +16,8 @@ use super::whose::{Whose, process_of};
 use super::workloads::Workloads;
 use crate::model::operation::Majors;
 use crate::model::{
-    Attributed, CallStats, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Signal, Stall, WallNs, Xid,
+    Attributed, CallStats, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Signal, Stall, WallAnchor,
+    WallNs, Xid,
 };
 use crate::telemetry::{Attributes, Telemetry};
 
@@ -34,6 +35,9 @@ pub const XID_CLASSES: &[&str] = &[
     "unknown",
 ];
 
+/// A wall clock set back by less than this catches up soon.
+const SET_BACK: Duration = Duration::from_secs(300);
+
 /// The state of all series.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -48,6 +52,7 @@ pub struct Snapshot {
     /// `hw.id` of the boards, for lines that name only an address.
     boards: HashMap<PciAddress, String>,
     telemetry: Telemetry,
+    before: Before,
     generation: u64,
 }
 
@@ -64,6 +69,7 @@ impl Snapshot {
             majors,
             boards: HashMap::new(),
             telemetry,
+            before: Before::default(),
             generation: 0,
         }
     }
@@ -81,7 +87,7 @@ impl Snapshot {
         });
         match &fact.item {
             Fact::Reading(Signal::CallStats { at, stats }) => self.calls(fact, *at, stats),
-            Fact::Reading(Signal::Gpu { gpu, .. }) => self.gpu(gpu),
+            Fact::Reading(Signal::Gpu { at, gpu }) => self.gpu(gpu, *at),
             Fact::Reading(Signal::Exit { pid, .. }) => self.workloads.exited(*pid),
             Fact::Reading(
                 Signal::Driver { .. }
@@ -99,22 +105,30 @@ impl Snapshot {
             ) => {}
             Fact::Finding(finding) => match &finding.kind {
                 FindingKind::Stall(stall) => self.stall(fact, finding, stall),
-                FindingKind::Xid(xid) => self.xid(xid),
+                FindingKind::Xid(xid) => self.xid(xid, finding.at),
             },
         }
     }
 
-    /// All series as of now. New rare counters get their zero one `interval` earlier.
+    /// All series as of now, with the times of their samples. New rare counters get their zero one `interval` earlier.
     ///
     /// A wall clock that was set back does not take points back with it: they go on from the latest one until the
-    /// clock has caught up.
-    pub fn collect(&mut self, now: WallNs, interval: Duration, usage: Option<Usage>) -> Batch {
+    /// clock has caught up. If that would take more than 5 minutes, this batch closes all series on the old time, and
+    /// they begin anew, at 0, on the new one. Should just this batch be lost, so is what only it had.
+    pub fn collect(&mut self, now: WallAnchor, interval: Duration, usage: Option<Usage>) -> Batch {
         self.expire();
         self.generation += 1;
-        let at = WallNs(now.0.max(self.collected.0.saturating_add(1)));
+        let ahead = Duration::from_nanos(self.collected.0.saturating_sub(now.wall.0));
+        let at = WallNs(now.wall.0.max(self.collected.0.saturating_add(1)));
         self.collected = at;
-        let (zeros, mut points) = self.table.collect(at, interval, self.generation);
-        points.extend(own_points::points(&self.telemetry, usage, self.start, at));
+        let (zeros, mut points) = self.table.collect(now, at, interval, self.generation);
+        let own = own_points::points(&self.telemetry, usage, &self.before, self.start, at);
+        if ahead > SET_BACK {
+            self.before.add(&own);
+            self.table.restart(now.wall);
+            (self.start, self.collected) = (now.wall, now.wall);
+        }
+        points.extend(own);
         Batch { generation: self.generation, zeros, points }
     }
 
@@ -148,50 +162,53 @@ impl Snapshot {
             attributes
         };
         let key = Key::Call(Arc::clone(&whose), stats.device, stats.kind, operation);
-        self.table.record(&catalog::CALL_DURATION, key.clone(), &stats.latency, attributes);
+        self.table.record(&catalog::CALL_DURATION, key.clone(), at, &stats.latency, attributes);
         // The series begins with the first call, not with the first error: `increase()` needs a point before it.
-        self.table.add(&catalog::CALL_ERRORS, key, stats.latency.errors, attributes);
+        self.table.add(&catalog::CALL_ERRORS, key, at, stats.latency.errors, attributes);
     }
 
-    fn gpu(&mut self, gpu: &Gpu) {
+    fn gpu(&mut self, gpu: &Gpu, at: MonoNs) {
         if let (Some(pci), None) = (gpu.pci, &gpu.parent) {
             self.boards.insert(pci, gpu.hw_id.clone());
         }
         if gpu.parent.is_none() {
             for class in XID_CLASSES {
-                self.count_xid(Some(&gpu.hw_id), gpu.pci, class, None, 0);
+                self.count_xid((Some(&gpu.hw_id), gpu.pci), (class, None), false, at, 0);
             }
         }
     }
 
-    fn xid(&mut self, xid: &Xid) {
+    fn xid(&mut self, xid: &Xid, at: MonoNs) {
         let board = xid.pci.and_then(|pci| self.boards.get(&pci).cloned());
-        let hw_id = xid.hw_id.as_deref().or(board.as_deref());
-        self.count_xid(hw_id, xid.pci, &xid.class, None, 1);
-        self.count_xid(hw_id, xid.pci, &xid.class, Some(xid.code), 1);
+        let device = (xid.hw_id.as_deref().or(board.as_deref()), xid.pci);
+        let backlog = xid.line.origin.backlog;
+        for code in [None, Some(xid.code)] {
+            self.count_xid(device, (&xid.class, code), backlog, at, 1);
+        }
     }
 
     fn count_xid(
         &mut self,
-        hw_id: Option<&str>,
-        pci: Option<PciAddress>,
-        class: &str,
-        code: Option<u32>,
+        device: (Option<&str>, Option<PciAddress>),
+        (class, code): (&str, Option<u32>),
+        backlog: bool,
+        at: MonoNs,
         n: u64,
     ) {
         // Where the id is known the address is not part of the identity, or a series would split when it is learned.
-        let device = match (hw_id, pci) {
+        let device = match device {
             (Some(hw_id), _) => Some(("hw.id", hw_id.to_owned())),
             (None, Some(pci)) => Some(("gpu.pci.address", pci.to_string())),
             (None, None) => None,
         };
         let metric = if code.is_some() { &catalog::XID_BY_CODE } else { &catalog::XID_ERRORS };
         let named = device.as_ref().map_or("", |(_, name)| name);
-        let key = Key::Xid(named.into(), class.into(), code);
-        self.table.add(metric, key, n, || {
+        let key = Key::Xid { device: named.into(), class: class.into(), code, backlog };
+        self.table.add(metric, key, at, n, || {
             let mut attributes: Attributes = device.clone().into_iter().collect();
             attributes.push(("gpu.xid.class", class.to_owned()));
             attributes.extend(code.map(|code| ("gpu.xid.code", code.to_string())));
+            attributes.extend(backlog.then(|| ("gpu.xid.backlog", "true".to_owned())));
             attributes
         });
     }
@@ -204,17 +221,18 @@ impl Snapshot {
         let entry = self.stalls.book(&finding.id, stall, whose);
         let whose = &entry.whose;
         self.workloads.stalled(whose, entry.active.iter().map(|(_, by)| by).sum(), finding.at);
+        let at = finding.at;
         let key = |cause| Key::Stall(Arc::clone(whose), cause);
         let attributes = |cause: crate::model::Cause| stall_attributes(whose, cause.name());
         if let Some(cause) = entry.began {
-            self.table.add(&catalog::STALL_COUNT, key(cause), 1, || attributes(cause));
-            self.table.add_time(&catalog::STALL_TIME, key(cause), Duration::ZERO, || attributes(cause));
+            self.table.add(&catalog::STALL_COUNT, key(cause), at, 1, || attributes(cause));
+            self.table.add_time(&catalog::STALL_TIME, key(cause), at, Duration::ZERO, || attributes(cause));
         }
         for &(cause, by) in &entry.active {
-            self.table.shift(&catalog::STALL_ACTIVE, key(cause), by, || attributes(cause));
+            self.table.shift(&catalog::STALL_ACTIVE, key(cause), at, by, || attributes(cause));
         }
         if let Some((cause, time)) = entry.time {
-            self.table.add_time(&catalog::STALL_TIME, key(cause), time, || attributes(cause));
+            self.table.add_time(&catalog::STALL_TIME, key(cause), at, time, || attributes(cause));
         }
     }
 }

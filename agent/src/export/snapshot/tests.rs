@@ -15,6 +15,25 @@ fn wall(seconds: u64) -> WallNs {
     WallNs((1_000 + seconds) * 1_000_000_000)
 }
 
+/// So many seconds after boot and after the agent's start, which are one here.
+fn anchor(seconds: u64) -> WallAnchor {
+    WallAnchor { mono: mono(seconds), wall: wall(seconds) }
+}
+
+fn mono(seconds: u64) -> MonoNs {
+    MonoNs(seconds * 1_000_000_000)
+}
+
+/// The fact as of another time.
+fn at(seconds: u64, mut fact: Attributed<Fact>) -> Attributed<Fact> {
+    match &mut fact.item {
+        Fact::Finding(finding) => finding.at = mono(seconds),
+        Fact::Reading(Signal::CallStats { at, .. }) => *at = mono(seconds),
+        Fact::Reading(other) => panic!("{other:?}"),
+    }
+    fact
+}
+
 fn snapshot(limits: Limits) -> Snapshot {
     Snapshot::new(wall(0), Majors::new(None), limits, Telemetry::default())
 }
@@ -94,24 +113,26 @@ fn attributes(point: &Point) -> String {
 #[test]
 fn calls_of_all_processes_of_a_workload_add_up_in_one_series() {
     let mut snapshot = snapshot(Limits::default());
-    snapshot.push(&of(calls(1, 3, 2, false), 1, "p"));
-    snapshot.push(&of(calls(2, 5, 1, true), 2, "p"));
-    snapshot.push(&of(calls(3, 5, 1, false), 3, "q"));
-    let batch = snapshot.collect(wall(10), INTERVAL, None);
+    snapshot.push(&at(8, of(calls(1, 3, 2, false), 1, "p")));
+    snapshot.push(&at(7, of(calls(2, 5, 1, true), 2, "p")));
+    snapshot.push(&at(9, of(calls(3, 5, 1, false), 3, "q")));
+    let batch = snapshot.collect(anchor(10), INTERVAL, None);
     let durations = of_metric(&batch.points, "gpu.driver.call.duration");
     assert_eq!(durations.len(), 2, "one per workload");
     let want = "gpu.driver.device=195:255 gpu.driver.call=ioctl gpu.driver.operation=NV_ESC_RM_CONTROL \
                 k8s.pod.uid=p container.id=c";
     assert_eq!(attributes(durations[0]), want);
-    assert_eq!((durations[0].start, durations[0].at), (Some(wall(0)), wall(10)));
+    assert_eq!((durations[0].start, durations[0].at), (Some(wall(0)), wall(8)), "of the latest sample");
     let Value::Latency(latency) = &durations[0].value else { panic!("a histogram") };
     assert_eq!((latency.slots[3], latency.slots[5], latency.count(), latency.sum_ns), (2, 1, 3, 4_500));
 
-    snapshot.push(&of(calls(1, 3, 1, false), 1, "p"));
-    let batch = snapshot.collect(wall(20), INTERVAL, None);
-    let point = of_metric(&batch.points, "gpu.driver.call.duration")[0];
-    let Value::Latency(latency) = &point.value else { panic!("a histogram") };
-    assert_eq!((latency.count(), point.start), (4, Some(wall(0))), "cumulative, and its start does not move");
+    snapshot.push(&at(18, of(calls(1, 3, 1, false), 1, "p")));
+    let batch = snapshot.collect(anchor(20), INTERVAL, None);
+    let durations = of_metric(&batch.points, "gpu.driver.call.duration");
+    let Value::Latency(latency) = &durations[0].value else { panic!("a histogram") };
+    assert_eq!(latency.count(), 4, "cumulative");
+    assert_eq!((durations[0].start, durations[0].at), (Some(wall(0)), wall(18)), "its start does not move");
+    assert_eq!(durations[1].at, wall(20), "nothing has changed until then");
 }
 
 #[test]
@@ -120,14 +141,14 @@ fn the_series_of_a_workload_that_ended_end_and_begin_anew_with_a_later_start() {
     snapshot.push(&of(calls(1, 3, 2, true), 1, "p"));
     for at in [10, 290] {
         snapshot.push(&tick(at));
-        let batch = snapshot.collect(wall(at), INTERVAL, None);
+        let batch = snapshot.collect(anchor(at), INTERVAL, None);
         assert_eq!(of_metric(&batch.points, "gpu.driver.call.duration").len(), 1, "{at}");
     }
     snapshot.push(&tick(300));
-    let batch = snapshot.collect(wall(300), INTERVAL, None);
+    let batch = snapshot.collect(anchor(300), INTERVAL, None);
     assert!(of_metric(&batch.points, "gpu.driver.call.duration").is_empty());
     snapshot.push(&of(calls(2, 3, 1, false), 2, "p"));
-    let batch = snapshot.collect(wall(310), INTERVAL, None);
+    let batch = snapshot.collect(anchor(310), INTERVAL, None);
     let point = of_metric(&batch.points, "gpu.driver.call.duration")[0];
     assert_eq!(point.start, Some(wall(300)));
 }
@@ -138,7 +159,7 @@ fn series_beyond_the_limit_are_refused_and_counted() {
     for pod in ["p", "q", "q"] {
         snapshot.push(&of(calls(1, 3, 1, false), 1, pod));
     }
-    let batch = snapshot.collect(wall(10), INTERVAL, None);
+    let batch = snapshot.collect(anchor(10), INTERVAL, None);
     assert_eq!(of_metric(&batch.points, "gpu.driver.call.duration").len(), 1);
     let refused = of_metric(&batch.points, "warpgauge.series.refused");
     let seen: Vec<_> = refused.iter().map(|p| (attributes(p), p.value.clone())).collect();
@@ -154,7 +175,7 @@ fn a_known_gpu_has_a_zero_for_every_class_and_an_error_is_one_more() {
     let signal = Signal::Gpu { at: MonoNs(0), gpu };
     snapshot.push(&Attributed { item: Fact::Reading(signal), processes: vec![] });
     snapshot.push(&xid(79, "bus", None));
-    let batch = snapshot.collect(wall(10), INTERVAL, None);
+    let batch = snapshot.collect(anchor(10), INTERVAL, None);
     let errors = of_metric(&batch.points, "gpu.xid.errors");
     let total = |p: &&Point| if let Value::Count(n) = p.value { n } else { panic!("a count") };
     assert_eq!(errors.len(), XID_CLASSES.len());
@@ -166,20 +187,20 @@ fn a_known_gpu_has_a_zero_for_every_class_and_an_error_is_one_more() {
 #[test]
 fn a_new_code_is_preceded_by_a_zero_that_stays_until_it_is_settled() {
     let mut snapshot = snapshot(Limits::default());
-    snapshot.collect(wall(10), INTERVAL, None);
-    snapshot.push(&xid(79, "bus", None));
-    let first = snapshot.collect(wall(20), INTERVAL, None);
+    snapshot.collect(anchor(10), INTERVAL, None);
+    snapshot.push(&at(17, xid(79, "bus", None)));
+    let first = snapshot.collect(anchor(20), INTERVAL, None);
     let first_zeros: Vec<_> = first.zeros.iter().map(|(_, point)| point.clone()).collect();
     let zeros = of_metric(&first_zeros, "gpu.xid.errors.by_code");
     assert_eq!(attributes(zeros[0]), "gpu.pci.address=0000:3b:00.0 gpu.xid.class=bus gpu.xid.code=79");
-    assert_eq!((zeros[0].at, zeros[0].start, &zeros[0].value), (wall(10), Some(wall(10)), &Value::Count(0)));
+    assert_eq!((zeros[0].at, zeros[0].start, &zeros[0].value), (wall(7), Some(wall(7)), &Value::Count(0)));
     let one = of_metric(&first.points, "gpu.xid.errors.by_code")[0];
-    assert_eq!((one.at, one.start, &one.value), (wall(20), Some(wall(10)), &Value::Count(1)));
+    assert_eq!((one.at, one.start, &one.value), (wall(17), Some(wall(7)), &Value::Count(1)));
 
-    let second = snapshot.collect(wall(30), INTERVAL, None);
+    let second = snapshot.collect(anchor(30), INTERVAL, None);
     assert_eq!(second.zeros, first.zeros, "the first export failed: the same zero again");
     snapshot.settle_zeros(first.generation);
-    assert_eq!(snapshot.collect(wall(40), INTERVAL, None).zeros, vec![]);
+    assert_eq!(snapshot.collect(anchor(40), INTERVAL, None).zeros, vec![]);
 }
 
 #[test]
@@ -188,7 +209,7 @@ fn a_stall_is_active_while_it_lasts_and_its_time_is_booked() {
     let mut seen = Vec::new();
     for (state, seconds) in [(StallState::Begin, 1), (StallState::Update, 61), (StallState::End, 75)] {
         snapshot.push(&stall("s", state, seconds));
-        let batch = snapshot.collect(wall(seconds), INTERVAL, None);
+        let batch = snapshot.collect(anchor(seconds), INTERVAL, None);
         let value = |name| of_metric(&batch.points, name)[0].value.clone();
         seen.push((value("gpu.stall.active"), value("gpu.stall.count"), value("gpu.stall.time")));
         let active = of_metric(&batch.points, "gpu.stall.active")[0];
@@ -200,12 +221,93 @@ fn a_stall_is_active_while_it_lasts_and_its_time_is_booked() {
 }
 
 #[test]
+fn the_points_of_a_series_stay_in_order_whatever_the_times_of_its_samples() {
+    let mut snapshot = snapshot(Limits::default());
+    let mut times = Vec::new();
+    // Early, late, from before the previous point, from the future, none.
+    for (collected, sample) in [(10, Some(4)), (20, Some(19)), (30, Some(2)), (40, Some(99)), (50, None)] {
+        if let Some(sample) = sample {
+            snapshot.push(&at(sample, of(calls(1, 3, 1, false), 1, "p")));
+        }
+        let batch = snapshot.collect(anchor(collected), INTERVAL, None);
+        times.push(of_metric(&batch.points, "gpu.driver.call.duration")[0].at);
+    }
+    assert_eq!(times, [wall(4), wall(19), WallNs(wall(19).0 + 1), wall(40), wall(50)]);
+}
+
+#[test]
+fn errors_from_before_the_first_run_are_counted_apart_and_do_not_look_new() {
+    let mut snapshot = snapshot(Limits::default());
+    let mut old = xid(79, "bus", Some("GPU-1"));
+    let Fact::Finding(finding) = &mut old.item else { panic!("a finding") };
+    let FindingKind::Xid(found) = &mut finding.kind else { panic!("an XID") };
+    found.line.origin.backlog = true;
+    snapshot.push(&old);
+    snapshot.push(&at(5, xid(79, "bus", Some("GPU-1"))));
+    let batch = snapshot.collect(anchor(10), INTERVAL, None);
+    for name in ["gpu.xid.errors", "gpu.xid.errors.by_code"] {
+        let seen: Vec<_> =
+            of_metric(&batch.points, name).iter().map(|p| (attributes(p), p.value.clone())).collect();
+        let code = if name.ends_with("code") { " gpu.xid.code=79" } else { "" };
+        let live = format!("hw.id=GPU-1 gpu.xid.class=bus{code}");
+        let backlog = format!("{live} gpu.xid.backlog=true");
+        assert_eq!(seen, [(backlog, Value::Count(1)), (live.clone(), Value::Count(1))]);
+        let zeros: Vec<_> = batch.zeros.iter().filter(|(_, zero)| zero.metric.name == name).collect();
+        assert_eq!(zeros.iter().map(|(_, zero)| attributes(zero)).collect::<Vec<_>>(), [live]);
+    }
+}
+
+/// The wall clock says something else than the monotonic one.
+fn stepped(seconds: u64, wall_seconds: u64) -> WallAnchor {
+    WallAnchor { mono: mono(seconds), wall: wall(wall_seconds) }
+}
+
+#[test]
 fn a_wall_clock_set_back_does_not_take_points_back() {
     let mut snapshot = snapshot(Limits::default());
     snapshot.push(&of(calls(1, 3, 2, false), 1, "p"));
-    let at = |batch: &Batch| batch.points[0].at;
-    let before = at(&snapshot.collect(wall(100), INTERVAL, None));
-    assert_eq!(at(&snapshot.collect(wall(50), INTERVAL, None)), WallNs(before.0 + 1));
+    snapshot.collect(anchor(390), INTERVAL, None);
+    snapshot.collect(anchor(400), INTERVAL, None);
+    snapshot.push(&at(405, of(calls(1, 3, 2, false), 1, "p")));
+    for (seconds, wall_seconds) in [(410, 100), (420, 101)] {
+        let batch = snapshot.collect(stepped(seconds, wall_seconds), INTERVAL, None);
+        let point = of_metric(&batch.points, "gpu.driver.call.duration")[0];
+        let want = (Some(wall(0)), WallNs(wall(400).0 + (seconds - 400) / 10));
+        assert_eq!((point.start, point.at), want, "5 min at most: it goes on from the latest point");
+    }
+}
+
+#[test]
+fn a_wall_clock_set_back_by_hours_closes_all_series_and_begins_them_anew_at_zero() {
+    let telemetry = Telemetry::default();
+    let mut snapshot = Snapshot::new(wall(0), Majors::new(None), Limits::default(), telemetry.clone());
+    let errors = telemetry.counter("warpgauge.state.errors", &[]);
+    errors.add(5);
+    snapshot.push(&at(1, xid(79, "bus", None)));
+    snapshot.push(&at(1, stall("s", StallState::Begin, 1)));
+    snapshot.collect(anchor(7_190), INTERVAL, None);
+    let first = snapshot.collect(anchor(7_200), INTERVAL, None);
+    snapshot.settle_zeros(first.generation);
+    snapshot.push(&at(7_205, xid(79, "bus", None)));
+    let point = |batch: &Batch, name: &str| {
+        let point = of_metric(&batch.points, name)[0].clone();
+        (point.start, point.at, point.value)
+    };
+    let closing = snapshot.collect(stepped(7_210, 10), INTERVAL, None);
+    let (start, end, value) = point(&closing, "gpu.xid.errors");
+    assert_eq!((end, value), (WallNs(wall(7_200).0 + 1), Value::Count(2)), "nothing is lost");
+    assert!(start < Some(wall(7_200)));
+
+    errors.add(1);
+    snapshot.push(&at(7_215, xid(79, "bus", None)));
+    let anew = snapshot.collect(stepped(7_220, 20), INTERVAL, None);
+    let begin = Some(WallNs(wall(10).0 + 1));
+    assert_eq!(point(&anew, "gpu.xid.errors"), (begin, wall(15), Value::Count(1)));
+    assert_eq!(point(&anew, "gpu.stall.count"), (begin, wall(20), Value::Count(0)));
+    assert_eq!(point(&anew, "gpu.stall.active"), (None, wall(20), Value::Count(1)), "it goes on");
+    assert_eq!(point(&anew, "warpgauge.state.errors"), (Some(wall(10)), wall(20), Value::Count(1)));
+    let zero = anew.zeros.iter().find(|(_, zero)| zero.metric.name == "gpu.xid.errors");
+    assert_eq!(zero.map(|(since, zero)| (*since, zero.at)), Some((anew.generation, WallNs(wall(10).0 + 1))));
 }
 
 #[test]
@@ -214,7 +316,7 @@ fn every_attribute_that_leaves_is_in_the_catalogue() {
     snapshot.push(&of(calls(1, 3, 2, false), 1, "p"));
     snapshot.push(&xid(79, "bus", Some("GPU-1")));
     snapshot.push(&stall("s", StallState::Begin, 1));
-    let batch = snapshot.collect(wall(10), INTERVAL, own_points::usage(&crate::host::HostRoot::default()));
+    let batch = snapshot.collect(anchor(10), INTERVAL, own_points::usage(&crate::host::HostRoot::default()));
     assert!(batch.points.len() > 8);
     for point in batch.points.iter().chain(batch.zeros.iter().map(|(_, point)| point)) {
         for (name, _) in point.attributes.iter() {

@@ -1,24 +1,25 @@
 //! Tests of the senders against a collector inside the test.
 //!
-//! In: records and points, and a script for the collector. Out: assertions on what it took, in which order, and on the
+//! In: records and a script for the collector. Out: assertions on what it took, in which order, and on the
 //! numbers that account for every record and point.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::metrics::v1::{Metric, metric, number_data_point};
 use tonic::{Code, Status};
 
 use super::fake_collector::{Answer, Collector, DEADLINE, records, text, until};
 use super::*;
 use crate::config::OtlpConfig;
-use crate::export::catalog;
-use crate::export::point::{Point, Value};
 use crate::export::record::Recorder;
 use crate::export::samples::{self, NOW};
+use crate::export::state_writer::StateWriter;
+use crate::model::StallState;
 use crate::model::operation::Majors;
-use crate::model::{StallState, WallNs};
 use crate::test_dir::TestDir;
+
+mod points;
+mod spooled;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -37,15 +38,22 @@ fn setup(addr: std::net::SocketAddr, dir: Option<&TestDir>, queue_records: usize
         client_identity: None,
         queue_records,
     };
+    let telemetry = Telemetry::default();
     Setup {
         connector: Arc::new(Connector::new(config).unwrap()),
         resource: resource(&[("service.name".into(), "warpgauge".into())]),
         policy: retry::Policy { first: Duration::from_millis(10), longest: Duration::from_millis(40) },
         delivery: Arc::default(),
-        spool: dir.map(|dir| Spool::new(dir.path())),
-        telemetry: Telemetry::default(),
+        gap: GapSettled::default(),
+        spool: dir.map(|dir| spool(dir, "boot", &telemetry)),
+        telemetry,
         reach: reach::Reach::default(),
     }
+}
+
+fn spool(dir: &TestDir, boot_id: &str, telemetry: &Telemetry) -> Spool {
+    let errors = telemetry.counter("warpgauge.state.errors", &[]);
+    Spool::new(dir.path(), Some(boot_id.into()), StateWriter::start().unwrap(), errors)
 }
 
 fn rig(setup: Setup) -> Rig {
@@ -68,7 +76,16 @@ impl Rig {
     }
 
     async fn finish(self, within: Duration) -> (Left, Setup) {
-        (self.otlp.finish(within, Batch::default).await, self.setup)
+        (self.otlp.finish(Instant::now() + within, Batch::default, async {}).await, self.setup)
+    }
+
+    /// The end while the collector is away: little time for it, and enough for the disk.
+    async fn give_up(self) -> (Left, Setup) {
+        let Otlp { logs, metrics } = self.otlp;
+        let now = Instant::now();
+        let left = logs.finish(now + Duration::from_millis(100), now + DEADLINE).await;
+        metrics.finish(now).await;
+        (left, self.setup)
     }
 }
 
@@ -208,62 +225,6 @@ async fn the_oldest_make_room_while_the_collector_is_away() {
 }
 
 #[tokio::test]
-async fn what_is_left_at_the_end_is_sent_first_by_the_next_run_and_each_once() {
-    let dir = TestDir::new();
-    let addr = Collector::start([]).await.kill().await;
-    let first = rig(setup(addr, Some(&dir), 100));
-    first.stall("a");
-    first.xid(5);
-    first.stall("b");
-    let (left, setup_of_first) = first.finish(Duration::from_millis(100)).await;
-    assert_eq!(left, Left { spooled: 2, reread: 1, dropped: 0 });
-    assert_eq!(setup_of_first.delivery.resume_at(), Some(5), "the kernel log keeps its own");
-    setup_of_first.accounts();
-
-    // A second run that reaches nobody either keeps them, and adds its own.
-    let second = rig(setup(addr, Some(&dir), 100));
-    second.stall("c");
-    let (left, setup_of_second) = second.finish(Duration::from_millis(100)).await;
-    assert_eq!((left.spooled, setup_of_second.log("reloaded")), (3, 2));
-    setup_of_second.accounts();
-
-    let mut collector = Collector::start_at(addr, []).await;
-    let third = rig(setup(addr, Some(&dir), 100));
-    assert_eq!(collector.uids(3).await, ["boot:a:begin", "boot:b:begin", "boot:c:begin"]);
-    third.xid(5);
-    assert_eq!(collector.uids(1).await, uids([5]));
-    let (left, setup_of_third) = third.finish(DEADLINE).await;
-    assert_eq!(left, Left::default());
-    assert!(!dir.path().join("undelivered.pb").exists());
-    setup_of_third.accounts();
-    collector.nothing_more();
-}
-
-#[tokio::test]
-async fn without_a_state_directory_what_is_left_is_dropped_and_counted() {
-    let addr = Collector::start([]).await.kill().await;
-    let rig = rig(setup(addr, None, 100));
-    rig.stall("a");
-    let (left, setup) = rig.finish(Duration::from_millis(50)).await;
-    assert_eq!((left.dropped, setup.dropped_logs("shutdown")), (1, 1));
-    setup.accounts();
-}
-
-#[tokio::test]
-async fn a_hung_collector_does_not_hold_up_the_end() {
-    let dir = TestDir::new();
-    let mut collector = Collector::start([Answer::Hang, Answer::Hang, Answer::Hang]).await;
-    let rig = rig(setup(collector.addr, Some(&dir), 100));
-    rig.stall("a");
-    collector.asked().await;
-    let began = Instant::now();
-    let (left, setup) = rig.finish(Duration::from_millis(200)).await;
-    assert_eq!(left.spooled, 1);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    setup.accounts();
-}
-
-#[tokio::test]
 async fn whatever_the_collector_does_every_record_is_accounted_for_and_none_overtakes_another() {
     for seed in 1..=4_u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -297,99 +258,4 @@ async fn whatever_the_collector_does_every_record_is_accounted_for_and_none_over
         let seqs: Vec<u64> = arrived.iter().map(|uid| uid["boot:".len()..].parse().unwrap()).collect();
         assert!(seqs.is_sorted_by(|a, b| a < b), "seed {seed}: {seqs:?}");
     }
-}
-
-fn point(metric: &'static catalog::Metric, at: u64, value: u64) -> Point {
-    let attributes = Arc::new(vec![("gpu.xid.class", "bus".to_owned())]);
-    Point { metric, attributes, start: Some(WallNs(10)), at: WallNs(at), value: Value::Count(value) }
-}
-
-/// A zero at 10 that batch 1 introduced, and the value at the batch's own time.
-fn batch(generation: u64, value: u64) -> Batch {
-    let zero = point(&catalog::XID_ERRORS, 10, 0);
-    let points = vec![point(&catalog::XID_ERRORS, 10 + generation * 10, value)];
-    Batch { generation, zeros: vec![(1, zero)], points }
-}
-
-fn times_and_values(metrics: &[Metric]) -> Vec<(u64, i64)> {
-    let sums = metrics.iter().map(|metric| match &metric.data {
-        Some(metric::Data::Sum(sum)) => &sum.data_points,
-        other => panic!("{other:?}"),
-    });
-    sums.flatten()
-        .map(|point| match point.value {
-            Some(number_data_point::Value::AsInt(n)) => (point.time_unix_nano, n),
-            other => panic!("{other:?}"),
-        })
-        .collect()
-}
-
-#[tokio::test]
-async fn the_zero_arrives_before_the_value_and_is_not_lost_with_its_request() {
-    let mut collector = Collector::start([Answer::LoseReply, Answer::Take, Answer::Take]).await;
-    let rig = rig(setup(collector.addr, None, 100));
-    rig.otlp.offer(batch(1, 1));
-    for want in [(10, 0), (10, 0), (20, 1)] {
-        assert_eq!(times_and_values(&collector.metrics().await), [want]);
-    }
-    until("settled", || rig.otlp.zeros_settled() == 1).await;
-    rig.otlp.offer(batch(2, 3));
-    assert_eq!(times_and_values(&collector.metrics().await), [(30, 3)], "its zero was settled meanwhile");
-    let (_, setup) = rig.finish(DEADLINE).await;
-    assert_eq!(setup.point_state("acknowledged"), 3);
-    setup.accounts();
-}
-
-#[tokio::test]
-async fn a_newer_batch_takes_the_place_of_one_that_could_not_leave() {
-    let addr = Collector::start([]).await.kill().await;
-    let rig = rig(setup(addr, None, 100));
-    let failed = || rig.setup.telemetry.counter("warpgauge.metric.exports", &[("outcome", "failure")]).get();
-    rig.otlp.offer(batch(1, 1));
-    until("a try", || failed() > 0).await;
-    rig.otlp.offer(batch(2, 4));
-    rig.otlp.offer(batch(3, 9));
-    let superseded = || rig.setup.sum_of("warpgauge.metric.points.dropped");
-    until("superseded", || superseded() == 4).await;
-    let mut collector = Collector::start_at(addr, []).await;
-    for want in [(10, 0), (40, 9)] {
-        assert_eq!(times_and_values(&collector.metrics().await), [want], "exact, without the ones between");
-    }
-    rig.finish(DEADLINE).await.1.accounts();
-    collector.nothing_more();
-}
-
-#[tokio::test]
-async fn many_points_leave_in_several_requests_and_refused_ones_are_counted() {
-    let script = [Answer::Take, Answer::Refuse(Status::invalid_argument("no")), Answer::TakeAllBut(3)];
-    let mut collector = Collector::start(script).await;
-    let rig = rig(setup(collector.addr, None, 100));
-    let points = (0..4_500).map(|n| point(&catalog::XID_ERRORS, 20, n)).collect();
-    rig.otlp.offer(Batch { generation: 1, zeros: Vec::new(), points });
-    for want in [2_000, 500] {
-        assert_eq!(times_and_values(&collector.metrics().await).len(), want);
-    }
-    let (_, setup) = rig.finish(DEADLINE).await;
-    let dropped =
-        |reason| setup.telemetry.counter("warpgauge.metric.points.dropped", &[("reason", reason)]).get();
-    assert_eq!(
-        (setup.point_state("acknowledged"), dropped("refused"), dropped("rejected")),
-        (2_497, 2_000, 3)
-    );
-    setup.accounts();
-}
-
-#[tokio::test]
-async fn the_last_points_know_what_became_of_the_last_records() {
-    let mut collector = Collector::start([]).await;
-    let rig = rig(setup(collector.addr, None, 100));
-    rig.stall("a");
-    let setup = rig.setup.clone();
-    let last = || {
-        let acknowledged = setup.log("acknowledged");
-        Batch { generation: 1, zeros: vec![], points: vec![point(&catalog::XID_ERRORS, 20, acknowledged)] }
-    };
-    rig.otlp.finish(DEADLINE, last).await;
-    assert_eq!(times_and_values(&collector.metrics().await), [(20, 1)]);
-    setup.accounts();
 }
