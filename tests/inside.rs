@@ -39,7 +39,7 @@ fn ask(child: &Child, syscalls: &[u64], previous: Option<&Sample>) -> (Inside, O
 fn a_thread_that_spins_in_the_kernel_is_not_taken_for_outside() {
     needs!(Root);
     // One read takes seconds; on a busy machine it may end before its share of a CPU tells. Then another one is made.
-    let inside = wait_for("an answer by system time", 120, || spinning_read());
+    let inside = wait_for("an answer by system time", 120, spinning_read);
     assert!(inside);
 }
 

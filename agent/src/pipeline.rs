@@ -118,9 +118,9 @@ pub async fn run(
         delivery: Arc::clone(&delivery),
         telemetry: telemetry.clone(),
         stdout: Box::new(std::io::stdout()),
-        deadline: Arc::clone(&deadline),
     };
-    let mut exporter = tokio::spawn(export::Exporter::new(parts)?.run(facts_rx));
+    let mut exporter =
+        tokio::spawn(export::Exporter::new(parts)?.ending_by(Arc::clone(&deadline)).run(facts_rx));
 
     let stages = Stages::new(&config, Some(lookup(&config)), &telemetry);
     let (signals_tx, signals_rx) = sources::queue(SIGNALS_MAX);

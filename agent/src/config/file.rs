@@ -156,7 +156,11 @@ impl RawConfig {
             let threshold = problems.time("stalls.call_thresholds", &text, limits::THRESHOLD);
             if !operation::is_name(&operation) {
                 let known = "must be an operation such as NV_ESC_RM_CONTROL, or a command such as 0x5607";
-                problems.at::<()>(text.referenced.line(), "stalls.call_thresholds", Err(format!("{operation}: {known}")));
+                problems.at::<()>(
+                    text.referenced.line(),
+                    "stalls.call_thresholds",
+                    Err(format!("{operation}: {known}")),
+                );
             }
             config.correlate.call_thresholds.extend(threshold.map(|t| (operation, t)));
         }

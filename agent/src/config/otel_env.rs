@@ -34,9 +34,12 @@ pub fn endpoint(text: &str) -> Result<String, String> {
     let authority =
         rest.and_then(|rest| rest.split('/').next()).filter(|a| !a.is_empty() && !a.starts_with(':'));
     let plain = authority.is_some_and(|a| a.bytes().all(|b| b.is_ascii_graphic()) && !a.contains('@'));
-    plain
-        .then(|| text.to_owned())
-        .ok_or_else(|| format!("{}: must be http://HOST:PORT or https://HOST:PORT, without user or password", without_secret(text)))
+    plain.then(|| text.to_owned()).ok_or_else(|| {
+        format!(
+            "{}: must be http://HOST:PORT or https://HOST:PORT, without user or password",
+            without_secret(text)
+        )
+    })
 }
 
 /// The text without what stands before an `@`: it may be a password.
