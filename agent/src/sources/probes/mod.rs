@@ -174,17 +174,18 @@ impl Probes {
             let done = tokio::select! {
                 () = stop.cancelled() => {
                     // what has ended meanwhile is still said
-                    let last = match watch.scan(outlet) {
+                    let last = match watch.scan(outlet).await {
                         Ok(()) => watch.read(outlet).await,
                         Err(error) => Err(error),
                     };
                     return last.map_or_else(|error| LoadError::from(error).exit(false), |()| Exit::Stopped);
                 }
-                _ = scan.tick() => watch.scan(outlet),
+                _ = scan.tick() => watch.scan(outlet).await,
                 _ = read.tick() => watch.read(outlet).await,
                 _ = majors.tick() => watch.look_for_majors(),
             };
             if let Err(error) = done {
+                watch.forget(outlet).await;
                 return LoadError::from(error).exit(false);
             }
         }
