@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
-use warpgauge_ebpf::calls::{InFlight, InFlightKey, SlowCall, flags};
+use warpgauge_ebpf::calls::{InFlight, InFlightKey, SlowCall, flags, kind, major};
 use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
 use warpgauge_ebpf::loss::Loss;
 use warpgauge_ebpf::maps::{HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES};
@@ -126,10 +126,16 @@ impl Watch {
         let now = mono_now();
         let emit = &mut |signal| self.said.push(signal);
         // ends first: an end that is read has left no entry, so what is then found in the map is still going on
+        let mut opened_unknown = false;
         while let Some(item) = self.loaded.slow_calls.next() {
             if let Some(event) = SlowCall::from_bytes(&item) {
+                opened_unknown |= is_open_of_unknown(&event, &self.majors);
                 self.tracker.ended(&event, &self.majors, emit);
             }
+        }
+        if opened_unknown {
+            // the driver was loaded while somebody waited for it
+            self.look_for_majors()?;
         }
         self.loaded.flush_log();
         self.read_in_flight();
@@ -262,6 +268,12 @@ impl Node for ThisNode<'_> {
     fn entry(&mut self, key: &InFlightKey) -> Option<InFlight> {
         self.in_flight.get(key, 0).ok()
     }
+}
+
+/// A device was opened under a watched path, and its major is none that is watched.
+fn is_open_of_unknown(event: &SlowCall, majors: &Majors) -> bool {
+    let major = major(event.call.dev);
+    event.call.kind == kind::OPEN && major != 0 && !majors.array().contains(&major)
 }
 
 fn life(
