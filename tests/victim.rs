@@ -1,7 +1,7 @@
 //! A process that makes real ioctls on a real device node, to be watched.
 //!
-//! In: `active`, `activate N`, `wait N` (virtual terminals; `wait` hangs in the driver until N is shown), `script` (one
-//! call per line of its input), or `read-random BYTES` (one huge read, which spins in the kernel). Out: lines, a status.
+//! In: `active`, `activate N`, `wait N`, `crowd N THREADS` (virtual terminals; the last two hang in the driver until N is
+//! shown), `script` (a call per line of its input), or `read-random BYTES` (one huge read, which spins). Out: lines.
 //! What can go wrong: no terminal; the exit status is 1.
 #![expect(clippy::print_stdout, reason = "it talks to the test through its standard output")]
 
@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::process::ExitCode;
+use std::sync::Barrier;
 
 /// ioctls of virtual terminals, from the kernel's `vt.h`.
 const VT_GETSTATE: u64 = 0x5603;
@@ -30,11 +31,12 @@ fn main() -> ExitCode {
     let done = match args.as_slice() {
         ["active"] => active(),
         ["activate", n] => with_number(n, activate),
+        ["crowd", n, threads] => with_number(n, |n| with_number(threads, |threads| crowd(n, threads))),
         ["script"] => script(),
         ["wait", n] => with_number(n, wait),
         ["read-random", n] => with_number(n, read_random),
         _ => Err(io::Error::other(
-            "usage: ioctl-victim active | activate N | wait N | script | read-random BYTES",
+            "usage: ioctl-victim active | activate N | wait N | crowd N THREADS | script | read-random BYTES",
         )),
     };
     match done {
@@ -134,6 +136,24 @@ fn wait(n: usize) -> io::Result<()> {
     println!("ready");
     io::stdin().read_to_end(&mut Vec::new())?;
     on_terminal(VT_WAITACTIVE, n)
+}
+
+/// Threads that hang at once, and wait elsewhere after they have returned, until the end of the input.
+fn crowd(n: usize, threads: usize) -> io::Result<()> {
+    let over = Barrier::new(threads + 1);
+    println!("ready");
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let done = on_terminal(VT_WAITACTIVE, n);
+                over.wait();
+                done
+            });
+        }
+        let ended = io::stdin().read_to_end(&mut Vec::new());
+        over.wait();
+        ended.map(drop)
+    })
 }
 
 /// One read, which the kernel serves without leaving it: the thread spins there for seconds.
