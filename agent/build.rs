@@ -1,7 +1,7 @@
-//! Embeds the kernel object, if `cargo xtask build-ebpf` has made one that is newer than its sources.
+//! Embeds the kernel object, if `cargo xtask build-ebpf` has made one whose build began after its sources changed.
 //!
-//! In: `target/bpf/warpgauge-ebpf`. Out: a file of that name in `OUT_DIR`, empty where there is no fresh object; the
-//! agent then says that it was built without probes. A release build without it is an error, since it would ship so.
+//! In: `target/bpf/warpgauge-ebpf`, and the time of `built-by` beside it. Out: a file of the object's name in `OUT_DIR`,
+//! empty without a fresh object: the agent then says that it was built without probes. A release build fails instead.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ fn main() -> Result<(), String> {
     let root = agent.parent().ok_or("the agent's folder is not inside the workspace")?;
     let sources = root.join("agent-ebpf");
     let object = root.join("target/bpf/warpgauge-ebpf");
-    let bytes = match freshness(&object, &sources) {
+    let bytes = match freshness(&object, &root.join("target/bpf/built-by"), &sources) {
         Ok(Freshness::Fresh) => {
             fs::read(&object).map_err(|error| format!("{}: {error}", object.display()))?
         }
@@ -56,14 +56,16 @@ fn absent(why: &str) -> Result<Vec<u8>, String> {
     Ok(Vec::new())
 }
 
-fn freshness(object: &Path, sources: &Path) -> io::Result<Freshness> {
+fn freshness(object: &Path, stamp: &Path, sources: &Path) -> io::Result<Freshness> {
     let data = fs::metadata(object)?;
     if data.len() == 0 {
         return Ok(Freshness::Empty);
     }
-    let built = data.modified()?;
+    // A change during the build may not be in the object, though that is newer.
+    let Ok(began) = fs::metadata(stamp).and_then(|data| data.modified()) else { return Ok(Freshness::Stale) };
     let changed = newest(&sources.join("src"))?.max(fs::metadata(sources.join("Cargo.toml"))?.modified()?);
-    Ok(if built >= changed { Freshness::Fresh } else { Freshness::Stale })
+    let fresh = changed <= began && began <= data.modified()?;
+    Ok(if fresh { Freshness::Fresh } else { Freshness::Stale })
 }
 
 fn newest(folder: &Path) -> io::Result<SystemTime> {

@@ -5,6 +5,7 @@
 mod command_line;
 mod degrade;
 mod delivery;
+mod driver_calls;
 mod hung_call;
 mod inside;
 mod kernel_log;

@@ -14,6 +14,7 @@ pub mod ioctl_type;
 pub mod layout;
 pub mod loss;
 pub mod prefix;
+pub mod returns;
 
 #[cfg(feature = "user")]
 pub mod attach;

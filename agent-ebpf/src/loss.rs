@@ -19,17 +19,20 @@ pub enum Loss {
     TaskUnreadable = 4,
     /// A descriptor could not be followed to its device: the call was not looked at.
     FileUnreadable = 5,
+    /// A call's return was not seen: its thread was found in a later call, and its length is unknown.
+    ReturnMissed = 6,
 }
 
 impl Loss {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::InFlightFull,
         Self::HistogramFull,
         Self::RingFull,
         Self::CgroupUnreadable,
         Self::TaskUnreadable,
         Self::FileUnreadable,
+        Self::ReturnMissed,
     ];
 
     /// The value of `reason`.
@@ -41,6 +44,7 @@ impl Loss {
             Self::CgroupUnreadable => "cgroup_unreadable",
             Self::TaskUnreadable => "task_unreadable",
             Self::FileUnreadable => "file_unreadable",
+            Self::ReturnMissed => "return_missed",
         }
     }
 }

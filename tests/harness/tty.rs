@@ -47,10 +47,22 @@ impl Tty {
     ///
     /// # Panics
     /// When it cannot be started.
-    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     pub fn victim(&self) -> Child {
+        self.start(&["wait", &self.hidden.to_string()])
+    }
+
+    /// Starts a process whose `threads` hang in the driver now; it ends at the end of its input.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn crowd(&self, threads: usize) -> Child {
+        self.start(&["crowd", &self.hidden.to_string(), &threads.to_string()])
+    }
+
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    fn start(&self, args: &[&str]) -> Child {
         let mut child = Command::new(programs::victim())
-            .args(["wait", &self.hidden.to_string()])
+            .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

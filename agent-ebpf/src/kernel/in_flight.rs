@@ -1,7 +1,8 @@
 //! A call from its entry to its end: an entry in the map while it lasts, then a count, and an event if it was slow.
 //!
 //! In: the programs' calls of [`enter`], [`leave`] and [`exit`](mark_dying). Out: maps and events.
-//! What can go wrong: a full map, counted; an end without an entry (the call began before the agent did), ignored.
+//! What can go wrong: a full map, counted; an end without an entry (the call began before the agent did), ignored; an
+//! entry whose end was missed, counted and removed at the thread's next call, whose end would be taken for its own.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
@@ -10,11 +11,12 @@ use aya_log_ebpf::{debug, warn};
 use warpgauge_ebpf::calls::{InFlight, InFlightKey, NODE_LEN, SlowCall, flags, kind, layer, major, minor};
 use warpgauge_ebpf::histogram::HistogramKey;
 use warpgauge_ebpf::loss::Loss;
+use warpgauge_ebpf::returns::{counted_op, failed};
 
 use super::counting::count;
 use super::globals::{OWN_TGID, SLOW_NS};
 use super::maps::{IN_FLIGHT, SLOW_CALLS, lose};
-use super::task::{cgroup_id, start_ns, watched_device};
+use super::task::{cgroup_id, character_device, start_ns, watched};
 
 /// The current thread, unless it is the agent's own: the agent must not watch itself.
 #[inline(always)]
@@ -52,12 +54,24 @@ pub fn enter(ctx: &TracePointContext, key: &InFlightKey, tgid: u32, call: &Begun
         comm: ctx.command().unwrap_or_default(),
         node: call.node,
     };
+    if IN_FLIGHT.get_ptr(key).is_some() {
+        lose(Loss::ReturnMissed);
+    }
     if IN_FLIGHT.insert(key, entry, 0).is_err() {
         let before = lose(Loss::InFlightFull);
         // said at 1, 2, 4, 8 …: a full map must not fill the log
         if before & before.wrapping_add(1) == 0 {
             warn!(ctx, "too many calls in flight: {} not followed so far", before + 1);
         }
+    }
+}
+
+/// The current thread begins a call that is not followed: an entry it still has is of an earlier one.
+#[inline(always)]
+pub fn pass_over(key: &InFlightKey) {
+    if IN_FLIGHT.get_ptr(key).is_some() {
+        let _ = IN_FLIGHT.remove(key); // the agent may have been first
+        lose(Loss::ReturnMissed);
     }
 }
 
@@ -76,29 +90,33 @@ pub fn leave(ctx: &TracePointContext, syscall: u32, ret: i64) {
     let end_ns = now();
     // removed before the event is sent: whoever has seen the event will not find the entry any more
     let _ = IN_FLIGHT.remove(key);
-    if call.kind == kind::OPEN && !resolve_open(&mut call, ret) {
-        return;
-    }
+    let is_watched = call.kind != kind::OPEN || resolve_open(&mut call, ret);
     let dur_ns = end_ns.wrapping_sub(call.enter_ns);
-    let counted =
-        HistogramKey { cgroup: call.cgroup, tgid: call.tgid, dev: call.dev, op: call.op, kind: call.kind };
-    count(&counted, dur_ns, ret < 0);
-    if dur_ns >= SLOW_NS.load() {
+    if is_watched {
+        let op = counted_op(call.op, ret);
+        let counted =
+            HistogramKey { cgroup: call.cgroup, tgid: call.tgid, dev: call.dev, op, kind: call.kind };
+        count(&counted, dur_ns, failed(ret));
+    }
+    // an open of a matching path was announced before anybody knew its device: its end is told whatever that is
+    let may_be_announced = is_watched || call.flags & flags::PATH_UNREAD == 0;
+    if may_be_announced && dur_ns >= SLOW_NS.load() {
         report(ctx, &SlowCall { key, end_ns, ret, call }, dur_ns);
     }
 }
 
-/// Only the descriptor that came back tells which device an open was for. `false`: none that is watched.
+/// Only the descriptor that came back tells which device an open was for. `false`: none that is watched; the driver may
+/// have been loaded a moment ago, under a major that is not known yet.
 #[inline(always)]
 fn resolve_open(call: &mut InFlight, ret: i64) -> bool {
     if ret < 0 {
         // a failed open is known by its path alone
         return call.flags & flags::PATH_UNREAD == 0;
     }
-    match watched_device(ret as u32) {
+    match character_device(ret as u32) {
         Some(device) => {
             call.dev = device;
-            true
+            watched(device)
         }
         None => false,
     }

@@ -10,7 +10,7 @@ use warpgauge_ebpf::calls::{NO_FD, NODE_LEN, flags, kind};
 use warpgauge_ebpf::prefix::{LONGEST, PATH_LEN};
 
 use super::globals::OPEN_PREFIX;
-use super::in_flight::{Begun, enter, foreign_thread};
+use super::in_flight::{Begun, enter, foreign_thread, pass_over};
 
 /// The first bytes of a path, as words for the comparison and as bytes for the name.
 #[repr(C)]
@@ -35,7 +35,7 @@ pub fn enter_open(ctx: &TracePointContext, syscall: u32, path_address: u64) {
         let words = unsafe { [path.words[0], path.words[1], path.words[2], path.words[3]] };
         let prefix = OPEN_PREFIX.load();
         if !prefix.matches(&words) {
-            return;
+            return pass_over(&key);
         }
         let node_at = prefix.node_at() as usize;
         if node_at <= LONGEST {

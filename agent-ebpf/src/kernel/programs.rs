@@ -10,7 +10,7 @@ use aya_ebpf::programs::TracePointContext;
 use warpgauge_ebpf::calls::{NODE_LEN, kind};
 
 use super::globals::FOREIGN_TYPES;
-use super::in_flight::{Begun, enter, foreign_thread, leave, mark_dying};
+use super::in_flight::{Begun, enter, foreign_thread, leave, mark_dying, pass_over};
 use super::opening::enter_open;
 use super::task::watched_device;
 
@@ -30,15 +30,25 @@ fn argument(ctx: &TracePointContext, index: usize) -> u64 {
 #[inline(always)]
 fn enter_on_fd(ctx: &TracePointContext, kind: u32, fd: u32, op: u32) {
     let Some((key, tgid)) = foreign_thread() else { return };
-    let Some(dev) = watched_device(fd) else { return };
+    let Some(dev) = watched_device(fd) else { return pass_over(&key) };
     let call = Begun { kind, syscall: syscall(ctx), dev, op, fd, flags: 0, node: [0; NODE_LEN] };
     enter(ctx, &key, tgid, &call);
+}
+
+/// A call that is none of a watched device, whatever its descriptor.
+#[inline(always)]
+fn enter_elsewhere() {
+    if let Some((key, _)) = foreign_thread() {
+        pass_over(&key);
+    }
 }
 
 #[tracepoint]
 pub fn ioctl_enter(ctx: TracePointContext) -> u32 {
     let op = argument(&ctx, 1) as u32;
-    if !FOREIGN_TYPES.load().contains(op) {
+    if FOREIGN_TYPES.load().contains(op) {
+        enter_elsewhere();
+    } else {
         enter_on_fd(&ctx, kind::IOCTL, argument(&ctx, 0) as u32, op);
     }
     0
@@ -54,7 +64,9 @@ const MAP_ANONYMOUS: u64 = 0x20;
 
 #[tracepoint]
 pub fn mmap_enter(ctx: TracePointContext) -> u32 {
-    if argument(&ctx, 3) & MAP_ANONYMOUS == 0 {
+    if argument(&ctx, 3) & MAP_ANONYMOUS != 0 {
+        enter_elsewhere();
+    } else {
         enter_on_fd(&ctx, kind::MMAP, argument(&ctx, 4) as u32, 0);
     }
     0

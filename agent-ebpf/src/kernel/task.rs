@@ -70,17 +70,25 @@ fn pids_cgroup_id() -> Result<u64, i32> {
 /// The watched character device behind a descriptor of the current task.
 #[inline(always)]
 pub fn watched_device(fd: u32) -> Option<u32> {
-    match device(fd) {
-        Ok(device) => device,
-        Err(_) => {
-            lose(Loss::FileUnreadable);
-            None
-        }
-    }
+    or_lost(device(fd, watched))
+}
+
+/// The character device behind a descriptor of the current task, watched or not.
+#[inline(always)]
+pub fn character_device(fd: u32) -> Option<u32> {
+    or_lost(device(fd, |_| true))
 }
 
 #[inline(always)]
-fn device(fd: u32) -> Result<Option<u32>, i32> {
+fn or_lost(device: Result<Option<u32>, i32>) -> Option<u32> {
+    device.unwrap_or_else(|_| {
+        lose(Loss::FileUnreadable);
+        None
+    })
+}
+
+#[inline(always)]
+fn device(fd: u32, wanted: impl Fn(u32) -> bool) -> Result<Option<u32>, i32> {
     let files: u64 = member(current(), &TASK_FILES)?;
     let table: u64 = member(files, &FILES_FDT)?;
     // a descriptor that is not open is the caller's mistake, not a loss
@@ -95,7 +103,7 @@ fn device(fd: u32) -> Result<Option<u32>, i32> {
     let inode: u64 = member(file, &FILE_INODE)?;
     let device: u32 = member(inode, &INODE_RDEV)?;
     // the major first: it turns nearly all files away, and block devices have majors of their own
-    Ok((watched(device) && is_character_device(member(inode, &INODE_MODE)?)).then_some(device))
+    Ok((wanted(device) && is_character_device(member(inode, &INODE_MODE)?)).then_some(device))
 }
 
 #[inline(always)]
@@ -103,8 +111,9 @@ fn is_character_device(mode: u16) -> bool {
     mode & 0xf000 == 0x2000
 }
 
+/// Whether the device is of a watched major.
 #[inline(always)]
-fn watched(device: u32) -> bool {
+pub fn watched(device: u32) -> bool {
     let major = major(device);
     if major == 0 {
         return false;

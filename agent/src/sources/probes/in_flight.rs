@@ -25,13 +25,23 @@ pub struct Look {
     pub sample: Option<Sample>,
 }
 
+/// What may be asked while the entries are gone through. Walks and looks take time, so neither is believed before the
+/// map was asked again.
+pub trait Node {
+    /// Looks at the thread of an entry.
+    fn look(&mut self, key: &InFlightKey, call: &InFlight, before: Option<&Sample>) -> Look;
+
+    /// The thread's entry as it is at this moment.
+    fn entry(&mut self, key: &InFlightKey) -> Option<InFlight>;
+}
+
 /// The slow calls that were announced and have not ended.
 #[derive(Debug)]
 pub struct Tracker {
     slow: Duration,
     calls: BTreeMap<InFlightKey, Announced>,
     /// Entries to be deleted from the map; used again from scan to scan.
-    outside: Vec<(InFlightKey, InFlight)>,
+    over: Vec<(InFlightKey, InFlight)>,
     lost_returns: Counter,
 }
 
@@ -39,6 +49,8 @@ pub struct Tracker {
 struct Announced {
     call: InFlight,
     sample: Option<Sample>,
+    /// The last time there was a sign of it.
+    last_seen: MonoNs,
     /// It was not in the map at the scan before.
     missing: bool,
     /// It was in the map at this scan.
@@ -48,7 +60,7 @@ struct Announced {
 impl Tracker {
     /// Calls are announced once they last `slow`; the kernel programs report the end of calls at least that long.
     pub fn new(slow: Duration, lost_returns: Counter) -> Self {
-        Self { slow, calls: BTreeMap::new(), outside: Vec::new(), lost_returns }
+        Self { slow, calls: BTreeMap::new(), over: Vec::new(), lost_returns }
     }
 
     /// The kernel reports the end of a slow call.
@@ -62,36 +74,39 @@ impl Tracker {
         emit(exit(MonoNs(event.end_ns), Some(event.ret), &event.key, &event.call, majors));
     }
 
-    /// Goes through the map's entries. Gives back those that are proven to be over: delete them.
+    /// Goes through the map's entries. Gives back those that are proven to be over: delete them. `now` is a time at
+    /// which all ends so far had been told, so that a call followed by another slow one has ended unseen.
     pub fn scan(
         &mut self,
         now: MonoNs,
         entries: &[(InFlightKey, InFlight)],
         majors: &Majors,
-        look: &mut impl FnMut(&InFlightKey, &InFlight, Option<&Sample>) -> Look,
+        node: &mut impl Node,
         emit: &mut impl FnMut(Signal),
     ) -> &[(InFlightKey, InFlight)] {
-        self.outside.clear();
+        self.over.clear();
         for (key, call) in entries {
             let old_enough = now.since(MonoNs(call.enter_ns)).is_some_and(|age| age >= self.slow);
-            // an open without a name may be of any file: its end will tell
-            if !old_enough || call.flags & flags::PATH_UNREAD != 0 {
+            if !old_enough {
+                continue;
+            }
+            if call.flags & flags::PATH_UNREAD != 0 {
+                self.look_at_unread(key, call, node);
                 continue;
             }
             self.announce(*key, call, now, majors, emit);
-            let Some(known) = self.calls.get_mut(key) else { continue };
-            let seen = look(key, call, known.sample.as_ref());
-            known.sample = seen.sample;
-            let outside = seen.state.inside == Inside::Outside;
-            emit(Signal::Thread { at: now, pid: Pid(call.tgid), tid: Tid(key.tid), state: seen.state });
-            if outside {
-                self.calls.remove(key);
-                self.outside.push((*key, *call));
-                self.close_lost(now, key, call, majors, emit);
-            }
+            self.look_at(*key, call, now, majors, node, emit);
         }
+        self.look_for_unseen(now, majors, node, emit);
         self.close_vanished(now, majors, emit);
-        &self.outside
+        &self.over
+    }
+
+    /// Nobody will look any more: each call is closed at the last sign of it.
+    pub fn forget(&mut self, majors: &Majors, emit: &mut impl FnMut(Signal)) {
+        for (key, known) in std::mem::take(&mut self.calls) {
+            emit(exit(known.last_seen, None, &key, &known.call, majors));
+        }
     }
 
     /// Calls announced and not ended.
@@ -110,24 +125,72 @@ impl Tracker {
         if let Some(known) = self.calls.get_mut(&key) {
             if same(&known.call, call) {
                 known.call = *call;
-                (known.seen, known.missing) = (true, false);
                 return;
             }
             // the thread is in another call by now, and nobody said how the former one ended
             let former = known.call;
-            self.calls.remove(&key);
             self.close_lost(now, &key, &former, majors, emit);
         }
         emit(enter(&key, call, majors));
-        self.calls.insert(key, Announced { call: *call, sample: None, missing: false, seen: true });
+        let known = Announced { call: *call, sample: None, last_seen: now, missing: false, seen: true };
+        self.calls.insert(key, known);
+    }
+
+    fn look_at(
+        &mut self,
+        key: InFlightKey,
+        call: &InFlight,
+        now: MonoNs,
+        majors: &Majors,
+        node: &mut impl Node,
+        emit: &mut impl FnMut(Signal),
+    ) {
+        let Some(known) = self.calls.get_mut(&key) else { return };
+        (known.seen, known.missing) = (true, false);
+        let seen = node.look(&key, call, known.sample.as_ref());
+        let outside = seen.state.inside == Inside::Outside;
+        // it may have returned between the walk and the look: then its end is on its way, and nothing is proven
+        if outside && !is_still(&key, call, node) {
+            return;
+        }
+        (known.sample, known.last_seen) = (seen.sample, now);
+        emit(Signal::Thread { at: now, pid: Pid(call.tgid), tid: Tid(key.tid), state: seen.state });
+        if outside {
+            self.over.push((key, *call));
+            self.close_lost(now, &key, call, majors, emit);
+        }
+    }
+
+    /// An open without a name may be of any file: nothing is said of it before its end tells, but it must not stay.
+    fn look_at_unread(&mut self, key: &InFlightKey, call: &InFlight, node: &mut impl Node) {
+        let outside = node.look(key, call, None).state.inside == Inside::Outside;
+        if outside && is_still(key, call, node) {
+            self.over.push((*key, *call));
+        }
+    }
+
+    /// A walk under which entries come and go may pass over one that is there all the time.
+    fn look_for_unseen(
+        &mut self,
+        now: MonoNs,
+        majors: &Majors,
+        node: &mut impl Node,
+        emit: &mut impl FnMut(Signal),
+    ) {
+        let unseen = self.calls.iter().filter(|(_, known)| !known.seen);
+        let unseen: Vec<_> = unseen.map(|(key, known)| (*key, known.call)).collect();
+        for (key, call) in unseen {
+            if is_still(&key, &call, node) {
+                self.look_at(key, &call, now, majors, node, emit);
+            }
+        }
     }
 
     /// An end may be on its way through the ring buffer while its entry is gone: it gets one scan's time.
     fn close_vanished(&mut self, now: MonoNs, majors: &Majors, emit: &mut impl FnMut(Signal)) {
         let lost = &self.lost_returns;
         self.calls.retain(|key, known| {
-            if known.seen {
-                known.seen = false;
+            if std::mem::replace(&mut known.seen, false) {
                 return true;
             }
             if known.missing {
@@ -139,16 +202,22 @@ impl Tracker {
     }
 
     fn close_lost(
-        &self,
+        &mut self,
         now: MonoNs,
         key: &InFlightKey,
         call: &InFlight,
         majors: &Majors,
         emit: &mut impl FnMut(Signal),
     ) {
+        self.calls.remove(key);
         self.lost_returns.add(1);
         emit(exit(now, None, key, call, majors));
     }
+}
+
+/// Whether the map still has this very call.
+fn is_still(key: &InFlightKey, call: &InFlight, node: &mut impl Node) -> bool {
+    node.entry(key).is_some_and(|entry| same(&entry, call))
 }
 
 /// A thread makes one call at a time, so thread and time name a call.

@@ -18,6 +18,27 @@ fn end(enter_ms: u64, end_ms: u64) -> SlowCall {
     SlowCall { key: KEY, end_ns: end_ms * MS, ret: 0, call: call(enter_ms) }
 }
 
+/// What threads do, and what the map has by the time it is asked again.
+struct Scripted {
+    verdict: Inside,
+    map: Vec<InFlight>,
+}
+
+impl Node for Scripted {
+    fn look(&mut self, _: &InFlightKey, _: &InFlight, _: Option<&Sample>) -> Look {
+        let inside = self.verdict;
+        Look {
+            state: ThreadState { state: None, wait: None, launcher: false, inside, utime: None, stime: None },
+            sample: None,
+        }
+    }
+
+    fn entry(&mut self, key: &InFlightKey) -> Option<InFlight> {
+        assert_eq!(*key, KEY);
+        self.map.first().copied()
+    }
+}
+
 /// A tracker, and what it said: `enter 1000`, `thread 1300`, `exit 2000`, `lost 2000`.
 struct Story {
     tracker: Tracker,
@@ -33,14 +54,16 @@ impl Story {
 
     /// Scans; gives the number of entries to delete.
     fn scan(&mut self, now_ms: u64, entries: &[InFlight]) -> usize {
+        self.scan_then(now_ms, entries, entries)
+    }
+
+    /// Scans a map that is another one when it is asked again.
+    fn scan_then(&mut self, now_ms: u64, entries: &[InFlight], then: &[InFlight]) -> usize {
         let entries: Vec<_> = entries.iter().map(|call| (KEY, *call)).collect();
-        let (said, inside) = (&mut self.said, self.verdict);
-        let mut look = |_: &InFlightKey, _: &InFlight, _: Option<&Sample>| Look {
-            state: ThreadState { state: None, wait: None, launcher: false, inside, utime: None, stime: None },
-            sample: None,
-        };
+        let mut node = Scripted { verdict: self.verdict, map: then.to_vec() };
+        let said = &mut self.said;
         let mut emit = |signal| said.push(words(&signal));
-        self.tracker.scan(MonoNs(now_ms * MS), &entries, &Majors::default(), &mut look, &mut emit).len()
+        self.tracker.scan(MonoNs(now_ms * MS), &entries, &Majors::default(), &mut node, &mut emit).len()
     }
 
     fn end(&mut self, event: &SlowCall) {
@@ -138,9 +161,73 @@ fn a_thread_found_in_a_later_call_has_left_the_former_one() {
 }
 
 #[test]
-fn an_open_of_an_unread_path_is_not_announced() {
+fn a_call_that_returns_while_it_is_looked_at_ends_with_its_event() {
+    let mut story = Story::new();
+    story.scan(1300, &[call(1000)]);
+    story.verdict = Inside::Outside;
+    assert_eq!(story.scan_then(1550, &[call(1000)], &[]), 0, "gone already");
+    assert_eq!(story.scan_then(1800, &[call(1000)], &[call(1790)]), 0, "the next call's entry is left alone");
+    story.end(&end(1000, 1540));
+    assert_eq!(story.said(), "enter 1000, thread 1300, exit 1540");
+    story.scan(2000, &[]);
+    story.scan(2250, &[]);
+    assert_eq!((story.said(), story.tracker.open(), story.tracker.lost_returns.get()), (String::new(), 0, 0));
+}
+
+#[test]
+fn a_first_look_that_comes_too_late_says_the_entry_only() {
+    let mut story = Story::new();
+    story.verdict = Inside::Outside;
+    assert_eq!(story.scan_then(1300, &[call(1000)], &[]), 0);
+    story.end(&end(1000, 1299));
+    assert_eq!(story.said(), "enter 1000, exit 1299");
+}
+
+#[test]
+fn an_end_that_never_comes_after_such_a_look_is_lost_after_two_more_scans() {
+    let mut story = Story::new();
+    story.scan(1300, &[call(1000)]);
+    story.verdict = Inside::Outside;
+    story.scan_then(1550, &[call(1000)], &[]);
+    story.scan(1800, &[]);
+    assert_eq!(story.said(), "enter 1000, thread 1300");
+    story.scan(2050, &[]);
+    assert_eq!((story.said().as_str(), story.tracker.lost_returns.get()), ("lost 2050", 1));
+}
+
+#[test]
+fn an_entry_that_the_walk_passed_over_is_looked_at_all_the_same() {
+    let mut story = Story::new();
+    story.scan(1300, &[call(1000)]);
+    for now in [1550, 1800, 2050] {
+        story.scan_then(now, &[], &[call(1000)]);
+    }
+    assert_eq!(story.said(), "enter 1000, thread 1300, thread 1550, thread 1800, thread 2050");
+    story.verdict = Inside::Outside;
+    assert_eq!(story.scan_then(2300, &[], &[call(1000)]), 1);
+    assert_eq!((story.said().as_str(), story.tracker.lost_returns.get()), ("thread 2300, lost 2300", 1));
+}
+
+#[test]
+fn calls_that_nobody_watches_any_more_are_closed_at_the_last_sign_of_them() {
+    let mut story = Story::new();
+    story.scan(1300, &[call(1000)]);
+    story.scan(1550, &[call(1000)]);
+    story.scan(1800, &[]);
+    story.said();
+    let said = &mut story.said;
+    story.tracker.forget(&Majors::default(), &mut |signal| said.push(words(&signal)));
+    assert_eq!((story.said().as_str(), story.tracker.open()), ("lost 1550", 0));
+    assert_eq!(story.tracker.lost_returns.get(), 0, "the return may still come, only nobody will see it");
+}
+
+#[test]
+fn an_open_of_an_unread_path_is_not_announced_but_does_not_stay() {
     let mut story = Story::new();
     let opening = InFlight { kind: kind::OPEN, flags: flags::PATH_UNREAD, ..call(1000) };
-    story.scan(9000, &[opening]);
-    assert_eq!(story.said(), "");
+    assert_eq!(story.scan(9000, &[opening]), 0);
+    story.verdict = Inside::Outside;
+    assert_eq!(story.scan_then(9250, &[opening], &[]), 0);
+    assert_eq!(story.scan(9500, &[opening]), 1);
+    assert_eq!((story.said().as_str(), story.tracker.lost_returns.get()), ("", 0), "it may be of any file");
 }

@@ -81,6 +81,10 @@ pub enum LoadError {
     Interrupted(String),
 }
 
+/// Everything the probes need, whichever of it is missing: who gives the first of them is not to be told of the next.
+pub const RIGHTS: &str = "give the agent CAP_BPF, CAP_PERFMON, CAP_SYS_RESOURCE, CAP_SYS_PTRACE and \
+                          CAP_DAC_READ_SEARCH, or run it as root with all capabilities";
+
 /// The verifier's log can be a megabyte; what matters stands at its end.
 const LOG_END: usize = 2000;
 
@@ -116,10 +120,7 @@ impl LoadError {
             _ if self.denied() && locked_down => {
                 ("lockdown", "leave the kernel's lockdown mode `confidentiality`")
             }
-            _ if self.denied() => (
-                "not_permitted",
-                "give the agent CAP_BPF, CAP_PERFMON, CAP_SYS_RESOURCE and CAP_DAC_READ_SEARCH, or run it as root",
-            ),
+            _ if self.denied() => ("not_permitted", RIGHTS),
             _ => return None,
         };
         Some(Lack { reason, what: self.to_string(), remedy })

@@ -41,11 +41,12 @@ use super::{Exit, Outlet, Source};
 use btf::Btf;
 use in_flight::Tracker;
 use kernel::{Kernel, Support};
-use load_error::LoadError;
+use load_error::{LoadError, RIGHTS};
 use majors::Majors;
 use object::{Loaded, Settings};
 use offsets::Offsets;
 use tactics::Choice;
+use thread_files::ThreadFiles;
 use watch::Watch;
 
 /// A call this long is announced while it lasts, and its end is reported. Half of the shortest useful threshold.
@@ -63,6 +64,8 @@ pub struct Probes {
     config: ProbesConfig,
     host: HostRoot,
     telemetry: Telemetry,
+    /// It was said that system calls of threads cannot be seen.
+    said_blind: bool,
 }
 
 /// What is known and chosen before the first signal.
@@ -76,7 +79,7 @@ struct Ready {
 impl Probes {
     /// Touches nothing yet.
     pub fn new(config: ProbesConfig, host: HostRoot, telemetry: &Telemetry) -> Self {
-        Self { config, host, telemetry: telemetry.clone() }
+        Self { config, host, telemetry: telemetry.clone(), said_blind: false }
     }
 
     fn publish(&self, ready: &Ready) {
@@ -105,6 +108,17 @@ impl Probes {
         self.telemetry.gauge("warpgauge.probe.map.bytes", &[]).set(bytes);
     }
 
+    /// Once, not at every restart: the calls are followed all the same.
+    fn say_if_blind(&mut self) {
+        if !self.said_blind && !ThreadFiles::default().may_see_syscalls(&self.host) {
+            self.said_blind = true;
+            tracing::warn!(
+                remedy = RIGHTS,
+                "The system calls of threads may not be seen (CAP_SYS_PTRACE): stalls are told with low confidence."
+            );
+        }
+    }
+
     /// Nothing is at work any more; what was refused stays true.
     fn retract(&self, choices: &[Choice]) {
         for (choice, tactic) in choices.iter().filter_map(|choice| Some((choice, choice.tactic?))) {
@@ -130,6 +144,7 @@ impl Source for Probes {
             Err(errors) => return exit(errors, kernel::locked_down(&self.host)),
         };
         self.publish(&ready);
+        self.say_if_blind();
         let choices = ready.choices.clone();
         let exit = self.watch(ready, outlet, stop).await;
         self.retract(&choices);
@@ -174,17 +189,18 @@ impl Probes {
             let done = tokio::select! {
                 () = stop.cancelled() => {
                     // what has ended meanwhile is still said
-                    let last = match watch.scan(outlet) {
+                    let last = match watch.scan(outlet).await {
                         Ok(()) => watch.read(outlet).await,
                         Err(error) => Err(error),
                     };
                     return last.map_or_else(|error| LoadError::from(error).exit(false), |()| Exit::Stopped);
                 }
-                _ = scan.tick() => watch.scan(outlet),
+                _ = scan.tick() => watch.scan(outlet).await,
                 _ = read.tick() => watch.read(outlet).await,
                 _ = majors.tick() => watch.look_for_majors(),
             };
             if let Err(error) = done {
+                watch.forget(outlet).await;
                 return LoadError::from(error).exit(false);
             }
         }

@@ -23,21 +23,44 @@ pub enum Life {
     Unknown,
 }
 
+/// Where nobody can tell whether a process lives, a key that did not change for so many readings is given up: five
+/// minutes at the default interval. A process that calls again after that begins a new key; a call that ends in the very
+/// moment of the deletion is not counted.
+const GIVEN_UP_AFTER: u32 = 300;
+
 /// What was seen at the reading before.
 #[derive(Debug, Default)]
 pub struct Stats {
-    totals: HashMap<HistogramKey, Histogram>,
+    totals: HashMap<HistogramKey, Total>,
     processes: BTreeMap<u32, Known>,
     delete: Vec<HistogramKey>,
 }
 
+/// What was said of a key so far.
+#[derive(Clone, Copy, Debug)]
+struct Total {
+    said: Histogram,
+    /// Readings in a row without a change.
+    unchanged: u32,
+}
+
+impl Total {
+    const NOTHING: Self = Self { said: Histogram::EMPTY, unchanged: 0 };
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Known {
+    /// Whether it lives could be told at the last reading.
+    told: bool,
     start: Option<StartTicks>,
     /// Its end was known before this reading began, so this reading is complete.
     over: bool,
     /// Found in this reading.
     seen: bool,
+}
+
+impl Known {
+    const NEW: Self = Self { told: true, start: None, over: false, seen: true };
 }
 
 impl Stats {
@@ -51,17 +74,21 @@ impl Stats {
     ) -> &[HistogramKey] {
         self.delete.clear();
         for (key, total) in entries {
-            let process =
-                self.processes.entry(key.tgid).or_insert(Known { start: None, over: false, seen: true });
+            let process = self.processes.entry(key.tgid).or_insert(Known::NEW);
             process.seen = true;
-            let last = process.over;
-            let before = if last {
+            let before = self.totals.entry(*key).or_insert(Total::NOTHING);
+            let given_up = !process.told && before.unchanged >= GIVEN_UP_AFTER && before.said == *total;
+            let last = process.over || given_up;
+            let latency = difference(total, &before.said);
+            if last {
                 self.delete.push(*key);
-                self.totals.remove(key).unwrap_or(Histogram::EMPTY)
+                self.totals.remove(key);
+            } else if latency.count() > 0 {
+                *before = Total { said: *total, unchanged: 0 };
             } else {
-                self.totals.insert(*key, *total).unwrap_or(Histogram::EMPTY)
-            };
-            let latency = difference(total, &before);
+                // a sum without a call was read in the middle of the kernel's adds: it is said with its call
+                before.unchanged = before.unchanged.saturating_add(1);
+            }
             if last || latency.count() > 0 {
                 emit(Signal::CallStats { at: now, stats: Box::new(stats(key, latency, last)) });
             }
@@ -76,7 +103,9 @@ impl Stats {
             if known.over || !std::mem::replace(&mut known.seen, false) {
                 return false;
             }
-            known.over = match life(*tgid) {
+            let life = life(*tgid);
+            known.told = life != Life::Unknown;
+            known.over = match life {
                 Life::Alive(start) => *known.start.get_or_insert(start) != start,
                 Life::Gone => true,
                 Life::Unknown => false,
@@ -175,10 +204,39 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_deleted_that_may_be_alive() {
+    fn what_may_be_alive_is_given_up_only_after_a_long_silence() {
         let mut stats = Stats::default();
-        for _ in 0..3 {
-            assert_eq!(read(&mut stats, &[(KEY, total(0, 0))], Life::Unknown), said(&[], 0));
+        let silence = |stats: &mut Stats, readings, total| {
+            for _ in 0..readings {
+                assert_eq!(read(stats, &[(KEY, total)], Life::Unknown), said(&[], 0));
+            }
+        };
+        read(&mut stats, &[(KEY, total(1, 10))], Life::Unknown);
+        silence(&mut stats, GIVEN_UP_AFTER, total(1, 10));
+        assert_eq!(read(&mut stats, &[(KEY, total(2, 30))], Life::Unknown), said(&["1/20/false"], 0));
+        silence(&mut stats, GIVEN_UP_AFTER, total(2, 30));
+        assert_eq!(read(&mut stats, &[(KEY, total(2, 30))], Life::Unknown), said(&["0/0/true"], 1));
+        read(&mut stats, &[], Life::Unknown);
+        assert!(stats.totals.is_empty() && stats.processes.is_empty());
+        assert_eq!(read(&mut stats, &[(KEY, total(1, 10))], Life::Unknown), said(&["1/10/false"], 0));
+    }
+
+    #[test]
+    fn the_living_are_never_given_up() {
+        let (mut stats, alive) = (Stats::default(), Life::Alive(StartTicks(5)));
+        for _ in 0..=2 * GIVEN_UP_AFTER {
+            assert_eq!(read(&mut stats, &[(KEY, total(0, 0))], alive), said(&[], 0));
         }
+    }
+
+    #[test]
+    fn a_sum_that_was_read_before_its_slot_is_said_with_its_call() {
+        let (mut stats, alive) = (Stats::default(), Life::Alive(StartTicks(5)));
+        read(&mut stats, &[(KEY, total(1, 10))], alive);
+        assert_eq!(read(&mut stats, &[(KEY, total(1, 30))], alive), said(&[], 0));
+        assert_eq!(read(&mut stats, &[(KEY, total(2, 30))], alive), said(&["1/20/false"], 0));
+        // and nothing is kept back from the last word
+        read(&mut stats, &[(KEY, total(2, 70))], Life::Gone);
+        assert_eq!(read(&mut stats, &[(KEY, total(2, 70))], Life::Gone), said(&["0/40/true"], 1));
     }
 }

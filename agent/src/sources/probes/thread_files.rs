@@ -73,6 +73,13 @@ impl ThreadFiles {
         Reading { stat, syscall, gone: stat.is_none() && self.gone(host, pid, Some(tid)) }
     }
 
+    /// Whether the system calls of other users' threads may be seen: process 1 stands for them, since it is there and
+    /// root's. Without procfs nothing is refused.
+    pub fn may_see_syscalls(&mut self, host: &HostRoot) -> bool {
+        let seen = self.file(host, Pid(1), Some(Tid(1)), "syscall");
+        !seen.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    }
+
     /// State and times of a process's first thread, and when the process began. `Ok(None)`: there is no such process.
     ///
     /// # Errors
@@ -188,6 +195,7 @@ mod tests {
         assert_eq!(files.process(&host, Pid(u32::MAX)).expect("readable"), None);
         assert!(files.read(&host, Pid(u32::MAX), Tid(1)).gone);
         let nowhere = HostRoot { proc: "/nowhere".into(), ..host };
+        assert!(files.may_see_syscalls(&nowhere), "nobody refused");
         assert!(!files.read(&nowhere, me, Tid(me.0)).gone, "without procfs nothing has been seen");
     }
 }

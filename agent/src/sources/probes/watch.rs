@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
-use warpgauge_ebpf::calls::{InFlight, InFlightKey, SlowCall, flags};
+use warpgauge_ebpf::calls::{InFlight, InFlightKey, SlowCall, flags, kind, major};
 use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
 use warpgauge_ebpf::loss::Loss;
 use warpgauge_ebpf::maps::{HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES};
 
-use aya::maps::MapError;
+use aya::maps::{HashMap, MapData, MapError};
 
 use crate::host::{HostRoot, mono_now};
 use crate::model::{Inside, Pid, Signal, StartTicks, ThreadState, Tid};
@@ -20,7 +20,7 @@ use crate::sources::Outlet;
 use crate::telemetry::{Counter, Gauge, Telemetry};
 
 use super::call_signal::expected;
-use super::in_flight::{Look, Tracker};
+use super::in_flight::{Look, Node, Tracker};
 use super::inside::{Sample, judge};
 use super::kernel::Support;
 use super::majors::Majors;
@@ -42,8 +42,8 @@ pub struct Watch {
     in_flight: Vec<(InFlightKey, InFlight)>,
     histograms: Vec<(HistogramKey, Histogram)>,
     calling: BTreeSet<u32>,
-    /// Statistics that wait to be sent.
-    ended: Vec<Signal>,
+    /// Signals that wait to be sent.
+    said: Vec<Signal>,
     numbers: Numbers,
 }
 
@@ -78,7 +78,7 @@ impl Watch {
             in_flight: Vec::new(),
             histograms: Vec::new(),
             calling: BTreeSet::new(),
-            ended: Vec::new(),
+            said: Vec::new(),
             numbers: Numbers::new(telemetry),
         }
     }
@@ -87,44 +87,70 @@ impl Watch {
     ///
     /// # Errors
     /// The map cannot be changed.
-    pub fn scan(&mut self, outlet: &Outlet) -> Result<(), MapError> {
-        let emit = &mut |signal| outlet.offer(signal);
-        // ends first: an end that is read has left no entry, so what is then found in the map is still going on
-        while let Some(item) = self.loaded.slow_calls.next() {
-            if let Some(event) = SlowCall::from_bytes(&item) {
-                self.tracker.ended(&event, &self.majors, emit);
-            }
-        }
-        self.loaded.flush_log();
-        self.read_in_flight();
-        let (host, files, host_pids) = (&self.host, &mut self.files, self.host_pids);
-        let look = &mut |key: &InFlightKey, call: &InFlight, before: Option<&Sample>| {
-            look(host, host_pids, files, key, call, before)
-        };
-        let over = self.tracker.scan(mono_now(), &self.in_flight, &self.majors, look, emit);
-        for (key, call) in over {
-            // the thread may be in its next call by now: that one is left alone
-            let still = self.loaded.in_flight.get(key, 0).is_ok_and(|entry| entry.enter_ns == call.enter_ns);
-            if still {
-                ignore_absence(self.loaded.in_flight.remove(key))?;
-            }
-        }
-        self.count_losses();
-        Ok(())
+    pub async fn scan(&mut self, outlet: &Outlet) -> Result<(), MapError> {
+        let looked = self.look_at_calls();
+        self.send(outlet).await;
+        looked
     }
 
-    /// Finished calls. They are differences: one that is dropped is missing for good, so the pipeline is waited for.
+    /// Finished calls.
     ///
     /// # Errors
     /// The map cannot be changed.
     pub async fn read(&mut self, outlet: &Outlet) -> Result<(), MapError> {
         let read = self.read_histograms();
-        for signal in self.ended.drain(..) {
-            if outlet.send(signal).await.is_err() {
+        self.send(outlet).await;
+        read
+    }
+
+    /// Closes what is open, since this watch is over.
+    pub async fn forget(&mut self, outlet: &Outlet) {
+        self.tracker.forget(&self.majors, &mut |signal| self.said.push(signal));
+        self.send(outlet).await;
+    }
+
+    /// Entries, ends and differences are said once: one that is dropped is missing for good, so the pipeline is waited
+    /// for. A thread's state is said again at the next scan.
+    async fn send(&mut self, outlet: &Outlet) {
+        for signal in self.said.drain(..) {
+            if matches!(signal, Signal::Thread { .. }) {
+                outlet.offer(signal);
+            } else if outlet.send(signal).await.is_err() {
                 break; // the pipeline has ended, and this source is told to stop in a moment
             }
         }
-        read
+    }
+
+    fn look_at_calls(&mut self) -> Result<(), MapError> {
+        // every call that ended before this moment has its event in the ring already
+        let now = mono_now();
+        let emit = &mut |signal| self.said.push(signal);
+        // ends first: an end that is read has left no entry, so what is then found in the map is still going on
+        let mut opened_unknown = false;
+        while let Some(item) = self.loaded.slow_calls.next() {
+            if let Some(event) = SlowCall::from_bytes(&item) {
+                opened_unknown |= is_open_of_unknown(&event, &self.majors);
+                self.tracker.ended(&event, &self.majors, emit);
+            }
+        }
+        if opened_unknown {
+            // the driver was loaded while somebody waited for it
+            self.look_for_majors()?;
+        }
+        self.loaded.flush_log();
+        self.read_in_flight();
+        let mut node = ThisNode {
+            host: &self.host,
+            host_pids: self.host_pids,
+            files: &mut self.files,
+            in_flight: &self.loaded.in_flight,
+        };
+        let emit = &mut |signal| self.said.push(signal);
+        for (key, _) in self.tracker.scan(now, &self.in_flight, &self.majors, &mut node, emit) {
+            ignore_absence(self.loaded.in_flight.remove(key))?;
+        }
+        self.count_losses();
+        Ok(())
     }
 
     fn read_histograms(&mut self) -> Result<(), MapError> {
@@ -135,7 +161,7 @@ impl Watch {
         self.numbers.histograms.set(self.histograms.len() as u64);
         let (host, files, host_pids, calling) = (&self.host, &mut self.files, self.host_pids, &self.calling);
         let life = &mut |tgid| life(host, host_pids, files, calling, tgid);
-        let emit = &mut |signal| self.ended.push(signal);
+        let emit = &mut |signal| self.said.push(signal);
         let done = self.stats.read(mono_now(), &self.histograms, life, emit);
         for key in done {
             ignore_absence(self.loaded.histograms.remove(key))?;
@@ -170,7 +196,9 @@ impl Watch {
         self.in_flight.dedup_by_key(|(key, _)| *key);
         self.numbers.in_flight.set(self.in_flight.len() as u64);
         self.calling.clear();
-        self.calling.extend(self.in_flight.iter().map(|(_, call)| call.tgid));
+        // an open of an unread path is mostly none of ours
+        let ours = self.in_flight.iter().filter(|(_, call)| call.flags & flags::PATH_UNREAD == 0);
+        self.calling.extend(ours.map(|(_, call)| call.tgid));
     }
 
     fn count_losses(&self) {
@@ -197,42 +225,55 @@ impl Numbers {
     }
 }
 
-fn look(
-    host: &HostRoot,
+/// This node's threads, and the map as it is.
+struct ThisNode<'a> {
+    host: &'a HostRoot,
     host_pids: Support,
-    files: &mut ThreadFiles,
-    key: &InFlightKey,
-    call: &InFlight,
-    before: Option<&Sample>,
-) -> Look {
-    let mut state = ThreadState {
-        state: None,
-        wait: None,
-        launcher: false,
-        inside: Inside::Unknown,
-        utime: None,
-        stime: None,
-    };
-    if host_pids == Support::No {
-        // the numbers name other threads there
-        return Look { state, sample: None };
+    files: &'a mut ThreadFiles,
+    in_flight: &'a HashMap<MapData, InFlightKey, InFlight>,
+}
+
+impl Node for ThisNode<'_> {
+    fn look(&mut self, key: &InFlightKey, call: &InFlight, before: Option<&Sample>) -> Look {
+        let mut state = ThreadState {
+            state: None,
+            wait: None,
+            launcher: false,
+            inside: Inside::Unknown,
+            utime: None,
+            stime: None,
+        };
+        if self.host_pids == Support::No {
+            // the numbers name other threads there
+            return Look { state, sample: None };
+        }
+        let mut reading = self.files.read(self.host, Pid(call.tgid), Tid(key.tid));
+        let start = StartTicks::from_boottime_ns(call.start_ns);
+        let process = self.files.process(self.host, Pid(call.tgid)).ok().flatten();
+        let mut dying = call.flags & flags::DYING != 0;
+        if call.start_ns != 0 && process.is_some_and(|process| StartTicks(process.start) != start) {
+            // a later process has the number; if the numbers mean the same here and in the kernel, the former one is dead
+            (reading.stat, reading.gone) = (None, true);
+            dying |= self.host_pids == Support::Yes;
+        }
+        let (inside, sample) = judge(&reading, mono_now(), &expected(call, &mut [0], dying), before);
+        state.inside = inside;
+        state.wait = (inside == Inside::Inside).then(|| "driver".to_owned());
+        state.state = reading.stat.map(|stat| stat.state);
+        state.utime = reading.stat.map(|stat| stat.utime as f64 / 100.0);
+        state.stime = reading.stat.map(|stat| stat.stime as f64 / 100.0);
+        Look { state, sample }
     }
-    let mut reading = files.read(host, Pid(call.tgid), Tid(key.tid));
-    let start = StartTicks::from_boottime_ns(call.start_ns);
-    let process = files.process(host, Pid(call.tgid)).ok().flatten();
-    let mut dying = call.flags & flags::DYING != 0;
-    if call.start_ns != 0 && process.is_some_and(|process| StartTicks(process.start) != start) {
-        // a later process has the number; if the numbers mean the same here and in the kernel, the former one is dead
-        (reading.stat, reading.gone) = (None, true);
-        dying |= host_pids == Support::Yes;
+
+    fn entry(&mut self, key: &InFlightKey) -> Option<InFlight> {
+        self.in_flight.get(key, 0).ok()
     }
-    let (inside, sample) = judge(&reading, mono_now(), &expected(call, &mut [0], dying), before);
-    state.inside = inside;
-    state.wait = (inside == Inside::Inside).then(|| "driver".to_owned());
-    state.state = reading.stat.map(|stat| stat.state);
-    state.utime = reading.stat.map(|stat| stat.utime as f64 / 100.0);
-    state.stime = reading.stat.map(|stat| stat.stime as f64 / 100.0);
-    Look { state, sample }
+}
+
+/// A device was opened under a watched path, and its major is none that is watched.
+fn is_open_of_unknown(event: &SlowCall, majors: &Majors) -> bool {
+    let major = major(event.call.dev);
+    event.call.kind == kind::OPEN && major != 0 && !majors.array().contains(&major)
 }
 
 fn life(
