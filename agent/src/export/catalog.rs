@@ -182,6 +182,12 @@ pub const CATALOG: &[Metric] = &[
     ),
     counter("warpgauge.log.retries", "{request}", "Log requests sent again.", &[]),
     counter(
+        "warpgauge.log.lines.lost",
+        "{line}",
+        "Lines of the agent's own log that standard error did not take in time.",
+        &[],
+    ),
+    counter(
         "warpgauge.console.lines.lost",
         "{line}",
         "Lines that standard output did not take.",
