@@ -21,6 +21,9 @@ fn the_first_xid_of_a_code_is_seen_by_increase() {
     let points: Vec<_> = collector.points();
     let points: Vec<_> =
         points.into_iter().filter(|p| p.name == "gpu.xid.errors.by_code" && p.has(&series)).collect();
+    let (old, points): (Vec<_>, Vec<_>) =
+        points.into_iter().partition(|p| p.has(&[("gpu.xid.backlog", "true")]));
+    assert!(old.iter().all(|p| 0.0 < p.value), "what was in the log before looks like nothing new: {old:?}");
     assert_eq!(points[0].value, 0.0, "an explicit 0 comes first");
     assert!(points.iter().all(|p| p.start == points[0].start), "one start for all: {points:?}");
     assert!(points[0].start <= points[0].time, "{points:?}");

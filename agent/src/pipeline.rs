@@ -130,6 +130,7 @@ pub async fn run(
     let keeper = tokio::spawn(state::keep(Arc::clone(&state), Arc::clone(&delivery), stop.clone()));
 
     let ended = tokio::select! {
+        biased; // told to stop, the parts end in a moment, and that is no fault
         () = stop.cancelled() => None,
         _ = &mut pipe => Some("correlation"),
         _ = &mut exporter => Some("export"),
