@@ -20,6 +20,7 @@ use crate::hung_call::wait_for_probes;
 const CROWD: usize = 150;
 const ROUNDS: usize = 6;
 
+const TTY0: &str = "/dev/tty0";
 const DURATION: &str = "gpu.driver.call.duration";
 const ERRORS: &str = "gpu.driver.call.errors";
 const ENOENT: &str = "failed 2\n";
@@ -73,10 +74,10 @@ impl Drop for Caller {
     }
 }
 
-/// An agent that watches opens of `/dev/tty0…`, at work.
-fn agent(scratch: &Scratch, collector: &Collector) -> Agent {
+/// An agent that watches opens of paths with this beginning, at work.
+fn agent(scratch: &Scratch, collector: &Collector, open_prefix: &str) -> Agent {
     let config = scratch.path().join("warpgauge.yaml");
-    let probes = "probes: {open_prefix: /dev/tty0, read_interval: 250ms, scan_interval: 50ms}";
+    let probes = format!("probes: {{open_prefix: {open_prefix}, read_interval: 250ms, scan_interval: 50ms}}");
     std::fs::write(&config, format!("{probes}\nstalls: {{call_threshold: 300ms}}\n")).unwrap();
     let mut agent = Setup::new(scratch.path())
         .to(&collector.address)
@@ -97,7 +98,7 @@ fn calls_of_each_kind_are_counted_and_end_with_their_process() {
     needs!(Root, Tty0, Probes, Collector, CgroupV2);
     let scratch = Scratch::new("driver-calls");
     let collector = Collector::start(scratch.path());
-    let agent = agent(&scratch, &collector);
+    let agent = agent(&scratch, &collector, TTY0);
     let closes_are_seen = collector.latest("warpgauge.probe.info", &[("probe", "close")]) == Some(1.0);
     let pod = PodCgroup::new(Version::V2, 21);
     let _alone = Tty::hold();
@@ -159,7 +160,7 @@ fn a_killed_process_closes_its_stall_and_the_kernel_programs_say_so() {
     needs!(Root, Tty0, Probes, Collector, CgroupV2);
     let scratch = Scratch::new("killed-call");
     let collector = Collector::start(scratch.path());
-    let agent = agent(&scratch, &collector);
+    let agent = agent(&scratch, &collector, TTY0);
     let pod = PodCgroup::new(Version::V2, 22);
     let tty = Tty::hold();
     let mut victim = tty.victim();
@@ -196,7 +197,7 @@ fn calls_that_return_at_once_are_each_told_once() {
     needs!(Root, Tty0, Probes, Collector, CgroupV2);
     let scratch = Scratch::new("returned-at-once");
     let collector = Collector::start(scratch.path());
-    let agent = agent(&scratch, &collector);
+    let agent = agent(&scratch, &collector, TTY0);
     for _ in 0..ROUNDS {
         let tty = Tty::hold();
         let mut crowd = tty.crowd(CROWD);
@@ -222,4 +223,53 @@ fn calls_that_return_at_once_are_each_told_once() {
     }
     assert!(agent.terminate().success());
     assert_eq!(collector.latest("warpgauge.probe.lost_returns", &[]).unwrap_or(0.0), 0.0);
+}
+
+/// A pipe with a name below /dev, as every watched path has one: opening it waits for the other side. Removed when
+/// dropped.
+struct Fifo(String);
+
+impl Fifo {
+    fn new() -> Self {
+        let path = format!("/dev/warpgauge-{}", std::process::id());
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Fifo {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0); // in memory: gone with the next boot at the latest
+    }
+}
+
+/// Which device an open is for is known at its end only: one that turns out to be of none that is watched was announced
+/// all the same, and has an end.
+#[test]
+fn a_slow_open_of_a_watched_path_ends_whatever_it_opened() {
+    needs!(Root, Probes, Collector);
+    let scratch = Scratch::new("opening");
+    let collector = Collector::start(scratch.path());
+    let fifo = Fifo::new();
+    let agent = agent(&scratch, &collector, &fifo.0);
+    let stalls = |pid: &str| -> Vec<Record> {
+        let of_reader = |r: &Record| r.event == "gpu.stall" && r.get("process.pid") == pid;
+        collector.records().into_iter().filter(of_reader).collect()
+    };
+
+    let mut reader = Command::new("cat").arg(&fifo.0).stdout(Stdio::null()).spawn().unwrap();
+    let pid = reader.id().to_string();
+    let begin = wait_for("the stall", 20, || stalls(&pid).into_iter().next());
+    assert_eq!((begin.get("gpu.stall.state"), begin.get("gpu.driver.call")), ("begin", "open"));
+    drop(std::fs::File::options().write(true).open(&fifo.0).unwrap()); // lets the reader in, and then out
+    assert!(reader.wait().unwrap().success());
+    let end = wait_for("its end", 20, || stalls(&pid).into_iter().nth(1));
+    assert_eq!((end.get("gpu.stall.state"), end.get("gpu.stall.id")), ("end", begin.get("gpu.stall.id")));
+    assert!(agent.terminate().success());
+    assert_eq!(stalls(&pid).len(), 2, "each told once");
+    assert_eq!(collector.latest("warpgauge.probe.lost_returns", &[]).unwrap_or(0.0), 0.0);
+    let counted =
+        collector.points().into_iter().any(|p| p.name == DURATION && p.has(&[("gpu.driver.call", "open")]));
+    assert!(!counted, "of no device that is watched");
 }

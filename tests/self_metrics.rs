@@ -2,6 +2,7 @@
 
 use warpgauge_tests::harness::collector::Collector;
 use warpgauge_tests::harness::deadline::wait_for;
+use warpgauge_tests::harness::received::Point;
 use warpgauge_tests::harness::scratch::Scratch;
 use warpgauge_tests::needs;
 
@@ -17,12 +18,13 @@ fn the_first_xid_of_a_code_is_seen_by_increase() {
     let mut lines = Lines::new("first-xid");
     lines.write(1);
     let series = [("gpu.pci.address", "0000:9b:00.0"), ("gpu.xid.code", "31")];
-    wait_for("the counter", 30, || collector.latest("gpu.xid.errors.by_code", &series).filter(|n| 1.0 <= *n));
-    let points: Vec<_> = collector.points();
-    let points: Vec<_> =
-        points.into_iter().filter(|p| p.name == "gpu.xid.errors.by_code" && p.has(&series)).collect();
-    let (old, points): (Vec<_>, Vec<_>) =
-        points.into_iter().partition(|p| p.has(&[("gpu.xid.backlog", "true")]));
+    let counted = || {
+        let points = collector.points().into_iter();
+        points.filter(|p| p.name == "gpu.xid.errors.by_code" && p.has(&series)).collect::<Vec<_>>()
+    };
+    let is_old = |p: &Point| p.has(&[("gpu.xid.backlog", "true")]);
+    wait_for("the counter", 30, || counted().iter().any(|p| !is_old(p) && 1.0 <= p.value).then_some(()));
+    let (old, points): (Vec<_>, Vec<_>) = counted().into_iter().partition(is_old);
     assert!(old.iter().all(|p| 0.0 < p.value), "what was in the log before looks like nothing new: {old:?}");
     assert_eq!(points[0].value, 0.0, "an explicit 0 comes first");
     assert!(points.iter().all(|p| p.start == points[0].start), "one start for all: {points:?}");
