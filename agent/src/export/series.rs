@@ -209,8 +209,8 @@ impl Table {
     /// One point per series, and the zeros not yet settled. `at` is the time of the collection on the points' clock,
     /// later than at the previous one; `now` turns the samples' times into wall times.
     ///
-    /// A series with samples since the previous collection gets the time of the latest one, any other `at`; no point
-    /// is earlier than the one before it of its series, nor later than `at`. A zero lies one `interval` before the
+    /// A series with samples since the previous collection gets the time of the latest one, any other `at`, and so does
+    /// one whose sample came late; no point is earlier than the one before it of its series, nor later than `at`. A zero lies one `interval` before the
     /// first point.
     pub fn collect(
         &mut self,
@@ -226,7 +226,11 @@ impl Table {
         all.sort_unstable_by_key(|series| series.order);
         let (mut zeros, mut points) = (Vec::new(), Vec::with_capacity(all.len()));
         for series in all {
-            let sampled = series.sampled.take().map_or(at, |sampled| now.wall(sampled));
+            // A sample from before the series' previous point, or the previous collection, came late: its own time
+            // would squeeze points into one moment, which receivers of millisecond resolution refuse.
+            let floor = if series.zero == Zero::Wanted { self.collected } else { series.last };
+            let own = series.sampled.take().map(|sampled| now.wall(sampled));
+            let sampled = own.filter(|own| *own > floor).unwrap_or(at);
             if series.zero == Zero::Wanted {
                 series.zero = Zero::Pending(generation);
                 series.start = WallNs(sampled.0.saturating_sub(interval).max(earliest_zero).min(at.0));
