@@ -27,7 +27,8 @@ fn in_a_v2_cgroup() {
 pub(crate) fn wait_for_probes(agent: &mut Agent, collector: &Collector) {
     wait_for("the probes", 60, || {
         assert!(agent.is_running(), "the agent ended:\n{}", agent.log());
-        (collector.latest("warpgauge.probe.info", &[("probe", "ioctl")]) == Some(1.0)).then_some(())
+        let attached = |probe| collector.latest("warpgauge.probe.info", &[("probe", probe)]) == Some(1.0);
+        ["ioctl", "open", "mmap"].into_iter().all(attached).then_some(())
     });
 }
 
