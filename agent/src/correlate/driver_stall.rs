@@ -250,3 +250,7 @@ fn evidence(open: &OpenCall, state: StallState, length: Duration) -> Vec<String>
     }
     evidence
 }
+
+#[cfg(test)]
+#[path = "driver_stall_tests.rs"]
+mod tests;
