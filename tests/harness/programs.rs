@@ -21,8 +21,9 @@ pub fn workspace() -> PathBuf {
 fn program(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
-        if std::env::var_os("CARGO_MANIFEST_DIR").is_none() {
-            return; // not started by cargo (the demo, perhaps as another user): who started it has built it
+        let by_cargo = std::env::var_os("CARGO_MANIFEST_DIR").is_some();
+        if !by_cargo || std::env::var_os("WARPGAUGE_BUILT").is_some() {
+            return; // `cargo xtask test`, or the demo (perhaps as another user): who started this has built them
         }
         let packages =
             ["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"];

@@ -61,7 +61,7 @@ fn cargo_test(with_collector: bool, in_ci: bool) -> anyhow::Result<Counts> {
     let skipped = workspace::path("target/skipped-tests");
     let _ = std::fs::remove_file(&skipped); // left by an earlier run, or not there
     let mut command = shell::command("cargo", &["test", "--workspace", "--no-fail-fast"]);
-    command.env("WARPGAUGE_SKIPPED", &skipped).stdout(Stdio::piped());
+    command.env("WARPGAUGE_SKIPPED", &skipped).env("WARPGAUGE_BUILT", "1").stdout(Stdio::piped());
     if with_collector {
         command.env("WARPGAUGE_COLLECTOR", workspace::path("target/collector/otelcol-test"));
     }
