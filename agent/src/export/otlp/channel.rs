@@ -4,7 +4,9 @@
 //! a new look-up of the name, and [`answer`], which bounds one call.
 //! What can go wrong: the configuration (found at start); the collector may be away, hang or refuse ([`Failure`]).
 
+use std::fs::File;
 use std::future::Future;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,6 +59,9 @@ pub enum OtlpError {
         what: String,
     },
 }
+
+/// Larger than any bundle of trusted roots.
+const PEM_BYTES_MAX: u64 = 4 << 20;
 
 /// Makes channels to one collector.
 #[derive(Clone, Debug)]
@@ -146,18 +151,36 @@ impl Connector {
     fn tls(&self) -> Result<ClientTlsConfig, OtlpError> {
         let mut tls = ClientTlsConfig::new();
         tls = match &self.config.ca_file {
-            Some(path) => tls.ca_certificate(Certificate::from_pem(read(path)?)),
+            Some(path) => tls.ca_certificate(Certificate::from_pem(read_pem(path, "CERTIFICATE")?)),
             None => tls.with_native_roots(),
         };
         if let Some((certificate, key)) = &self.config.client_identity {
-            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+            tls = tls.identity(Identity::from_pem(
+                read_pem(certificate, "CERTIFICATE")?,
+                read_pem(key, "PRIVATE KEY")?,
+            ));
         }
         Ok(tls)
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, OtlpError> {
-    std::fs::read(path).map_err(|error| OtlpError::File { path: path.into(), error })
+/// A PEM file with a block of this kind; a wrong file would be noticed only when the collector is first called, and
+/// then look like a fault of the collector.
+fn read_pem(path: &Path, kind: &str) -> Result<Vec<u8>, OtlpError> {
+    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let read = || {
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(wrong("it is not a regular file".to_owned()));
+        }
+        let mut pem = Vec::new();
+        File::open(path)?.take(PEM_BYTES_MAX).read_to_end(&mut pem)?;
+        let text = String::from_utf8_lossy(&pem);
+        let has_block = text
+            .lines()
+            .any(|l| l.starts_with("-----BEGIN ") && l.trim_end().ends_with(&format!("{kind}-----")));
+        if has_block { Ok(pem) } else { Err(wrong(format!("it has no PEM block of the kind {kind}"))) }
+    };
+    read().map_err(|error| OtlpError::File { path: path.into(), error })
 }
 
 /// A call without a good answer.
@@ -273,6 +296,15 @@ mod tests {
         let junk = dir.path().join("junk.pem");
         std::fs::write(&junk, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
         config.client_identity = Some((junk.clone(), junk.clone()));
+        config.ca_file = Some(junk.clone());
+        let error = Connector::new(config.clone()).unwrap().channel().unwrap_err().to_string();
+        assert!(error.contains("no PEM block of the kind PRIVATE KEY"), "a certificate for a key: {error}");
+        config.ca_file = Some("/dev/zero".into());
+        let error = Connector::new(config.clone()).unwrap().channel().unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{error}");
+        let key = dir.path().join("key.pem");
+        std::fs::write(&key, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n").unwrap();
+        config.client_identity = Some((junk.clone(), key));
         config.ca_file = Some(junk);
         assert!(matches!(Connector::new(config).unwrap().channel(), Err(OtlpError::Tls { .. })));
     }
