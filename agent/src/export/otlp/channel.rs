@@ -46,7 +46,7 @@ pub enum OtlpError {
         /// The file.
         path: PathBuf,
         /// The system's words.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// Certificates that TLS does not take.
     #[error(
