@@ -127,6 +127,8 @@ pub async fn run(
     let mut pipe = tokio::spawn(pass_on(stages, signals_rx, facts_tx));
 
     let mut running = start_sources(&config, &state, &delivery, signals_tx, &telemetry, &stop);
+    let to = config.export.otlp.as_ref().map_or("standard output", |otlp| otlp.endpoint.as_str());
+    info!(to, "Watching; findings go there as they come.");
     let keeper = tokio::spawn(state::keep(Arc::clone(&state), Arc::clone(&delivery), stop.clone()));
 
     let ended = tokio::select! {

@@ -110,7 +110,7 @@ impl Probes {
 
     /// Once, not at every restart: the calls are followed all the same.
     fn say_if_blind(&mut self) {
-        if !self.said_blind && !ThreadFiles::default().may_see_syscalls(&self.host) {
+        if !self.said_blind && !ThreadFiles::may_see_syscalls(&self.host) {
             self.said_blind = true;
             tracing::warn!(
                 remedy = RIGHTS,
@@ -261,10 +261,19 @@ fn load(
     btf: &Btf,
 ) -> Result<Ready, LoadError> {
     let offsets = Offsets::resolve(btf, hierarchy.version)?;
+    let devices = fs::read_to_string(host.proc("devices")).unwrap_or_default();
     let majors = match &config.majors {
         Some(numbers) => Majors::configured(numbers),
-        None => Majors::of_nvidia(&fs::read_to_string(host.proc("devices")).unwrap_or_default()),
+        None => Majors::of_nvidia(&devices),
     };
+    if config.majors.is_none() && !devices.contains("nvidia") {
+        tracing::warn!(
+            reason = "no_driver",
+            what = "no nvidia device in /proc/devices",
+            remedy = "load the NVIDIA driver; its calls are watched from then on",
+            "This node has no NVIDIA driver now; there is nothing to watch yet."
+        );
+    }
     let settings = Settings {
         slow_ns: u64::try_from(SLOW.as_nanos()).unwrap_or(u64::MAX),
         own_pid: own_pid(host),
@@ -276,7 +285,8 @@ fn load(
     let choices = tactics::choose(&kernel);
     let loaded = Loaded::new(&kernel, &choices, &offsets, &settings, majors.array())?;
     warpgauge_ebpf::heap::give_back();
-    tracing::info!(hierarchy = ?hierarchy, majors = ?majors.array(), "kernel programs are loaded");
+    let watched: Vec<u32> = majors.array().into_iter().filter(|major| *major != 0).collect();
+    tracing::info!(cgroups = %hierarchy.mount.display(), majors = ?watched, "kernel programs are loaded");
     Ok(Ready { kernel, choices, majors, loaded })
 }
 

@@ -73,11 +73,15 @@ impl ThreadFiles {
         Reading { stat, syscall, gone: stat.is_none() && self.gone(host, pid, Some(tid)) }
     }
 
-    /// Whether the system calls of other users' threads may be seen: process 1 stands for them, since it is there and
-    /// root's. Without procfs nothing is refused.
-    pub fn may_see_syscalls(&mut self, host: &HostRoot) -> bool {
-        let seen = self.file(host, Pid(1), Some(Tid(1)), "syscall");
-        !seen.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    /// Whether the system calls of other users' threads may be seen: CAP_SYS_PTRACE among the agent's own effective
+    /// capabilities. (Process 1 may be refused all the same: it can have more of them.) Without procfs nothing is
+    /// refused.
+    pub fn may_see_syscalls(host: &HostRoot) -> bool {
+        const CAP_SYS_PTRACE: u64 = 1 << 19;
+        let status = fs::read_to_string(host.proc("self/status")).unwrap_or_default();
+        let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+        effective.is_none_or(|set| set & CAP_SYS_PTRACE != 0)
     }
 
     /// State and times of a process's first thread, and when the process began. `Ok(None)`: there is no such process.
@@ -185,6 +189,20 @@ mod tests {
     }
 
     #[test]
+    fn the_right_to_see_system_calls_is_a_capability() {
+        let proc = crate::test_dir::TestDir::new();
+        let host = HostRoot { proc: proc.path().into(), ..HostRoot::default() };
+        fs::create_dir(proc.path().join("self")).expect("a folder");
+        for (effective, may) in
+            [("000001fffeffffff", true), ("0000000000080000", true), ("000001fffff7ffff", false)]
+        {
+            let status = format!("Name:\twarpgauge\nCapPrm:\t000001ffffffffff\nCapEff:\t{effective}\n");
+            fs::write(proc.path().join("self/status"), status).expect("a file");
+            assert_eq!(ThreadFiles::may_see_syscalls(&host), may, "{effective}");
+        }
+    }
+
+    #[test]
     fn this_process_is_found_and_a_missing_one_is_gone() {
         let (host, mut files) = (HostRoot::default(), ThreadFiles::default());
         let me = Pid(std::process::id());
@@ -195,7 +213,7 @@ mod tests {
         assert_eq!(files.process(&host, Pid(u32::MAX)).expect("readable"), None);
         assert!(files.read(&host, Pid(u32::MAX), Tid(1)).gone);
         let nowhere = HostRoot { proc: "/nowhere".into(), ..host };
-        assert!(files.may_see_syscalls(&nowhere), "nobody refused");
+        assert!(ThreadFiles::may_see_syscalls(&nowhere), "nobody refused");
         assert!(!files.read(&nowhere, me, Tid(me.0)).gone, "without procfs nothing has been seen");
     }
 }
