@@ -20,7 +20,8 @@
 //! ## What holds everywhere
 //!
 //! - A missing thing (no driver, no BTF, no right, no collector) is a value to report, never a reason to exit.
-//! - Every queue is bounded and counts what it drops ([`telemetry`]).
+//! - Every queue is bounded and counts what it drops ([`telemetry`]); only the SDK's queue of the agent's own log lines
+//!   does not count.
 //! - Time comes in the signal; its clock is a type ([`model::clock`]).
 //! - No panic, no `unsafe`, and no program is ever started.
 #![forbid(unsafe_code)]
