@@ -39,6 +39,7 @@ pub mod logging;
 pub mod pipeline;
 pub mod supervise;
 pub mod telemetry;
+pub mod wire;
 
 #[cfg(test)]
 mod test_dir;

@@ -93,7 +93,12 @@ fn tell(outlet: &Outlet, name: &str, exit: Option<&Exit>) {
         Exit::Unavailable(lacks) => lacks.first().map_or("unavailable", |lack| lack.reason),
         Exit::Failed(_) => "failed",
     });
-    let source = SourceState { name: name.to_owned(), up: exit.is_none(), reason: reason.map(str::to_owned) };
+    let source = SourceState {
+        name: name.to_owned(),
+        up: exit.is_none(),
+        reason: reason.map(str::to_owned),
+        late: None,
+    };
     outlet.offer(Signal::Source { at: mono_now(), source });
 }
 

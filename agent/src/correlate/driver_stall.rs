@@ -88,7 +88,9 @@ impl DriverStalls {
             Signal::Gpu { .. }
             | Signal::Driver { .. }
             | Signal::GpuState { .. }
-            | Signal::Sample { .. }
+            | Signal::Samples { .. }
+            | Signal::Processes { .. }
+            | Signal::Health { .. }
             | Signal::Uses { .. }
             | Signal::Process { .. }
             | Signal::Exit { .. }

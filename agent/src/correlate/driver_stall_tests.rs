@@ -50,7 +50,8 @@ fn signal(ms: u64, happens: Happens) -> Signal {
         }
         Happens::Tick => Signal::Tick { at },
         ProbesDown => {
-            let source = SourceState { name: "probes".into(), up: false, reason: Some("failed".into()) };
+            let source =
+                SourceState { name: "probes".into(), up: false, reason: Some("failed".into()), late: None };
             Signal::Source { at, source }
         }
         Monitor => {

@@ -43,7 +43,9 @@ impl Correlate {
 fn passes(signal: &Signal) -> bool {
     match signal {
         Signal::Gpu { .. }
-        | Signal::Sample { .. }
+        | Signal::Samples { .. }
+        | Signal::Processes { .. }
+        | Signal::Health { .. }
         | Signal::Process { .. }
         | Signal::Exit { .. }
         | Signal::CallStats { .. }

@@ -50,7 +50,9 @@ impl UseTable {
             Signal::Gpu { .. }
             | Signal::Driver { .. }
             | Signal::GpuState { .. }
-            | Signal::Sample { .. }
+            | Signal::Samples { .. }
+            | Signal::Processes { .. }
+            | Signal::Health { .. }
             | Signal::Process { .. }
             | Signal::Call { .. }
             | Signal::Thread { .. }

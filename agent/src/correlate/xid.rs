@@ -103,6 +103,7 @@ mod tests {
             pci: Some(PCI),
             model: None,
             parent: parent.map(str::to_owned),
+            details: Box::default(),
         };
         Signal::Gpu { at: MonoNs(0), gpu }
     }

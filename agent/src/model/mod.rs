@@ -11,6 +11,7 @@ pub mod driver_log;
 pub mod finding;
 pub mod ids;
 pub mod operation;
+pub mod sample;
 pub mod signal;
 pub mod units;
 
@@ -21,7 +22,8 @@ pub use delivery::Delivery;
 pub use driver_log::{DriverLine, LineKind, LogOrigin};
 pub use finding::{Cause, Confidence, Finding, FindingKind, Severity, Stall, StallState, Victim, Xid};
 pub use ids::{CgroupId, DeviceNode, PciAddress, Pid, StartTicks, Tid};
-pub use signal::{CallStats, Gpu, Sample, SampleValue, Signal};
+pub use sample::{Absence, Field, HostField, Origin, Part, Reading, SampleValue, Samples, Subject};
+pub use signal::{CallStats, Gpu, Signal};
 pub use units::LatencyDelta;
 
 /// What correlate gives on: signals pass through it, findings are born in it.

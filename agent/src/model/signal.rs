@@ -4,8 +4,11 @@
 //! what only a live machine has (call statistics and the passing of time).
 //! A new variant visits every stage, since no stage that decides by it matches with `_`.
 
+use std::sync::Arc;
+
 use super::{
-    Call, CgroupId, DeviceNode, DriverLine, LatencyDelta, MonoNs, PciAddress, Pid, Process, ThreadState, Tid,
+    Call, CgroupId, DeviceNode, DriverLine, LatencyDelta, MonoNs, PciAddress, Pid, Process, Samples,
+    ThreadState, Tid,
 };
 
 /// One observation of one source.
@@ -18,8 +21,12 @@ pub enum Signal {
     Driver { at: MonoNs, driver: DriverState },
     /// A device changed state: lost, resetting, back.
     GpuState { at: MonoNs, hw_id: String, state: DeviceState },
-    /// A measured field of a device.
-    Sample { at: MonoNs, sample: Sample },
+    /// Measured fields of a device.
+    Samples { at: MonoNs, samples: Box<Samples> },
+    /// Every process that uses a device now, as NVML tells: who is not in the list does not use it any more.
+    Processes { at: MonoNs, processes: Box<GpuProcesses> },
+    /// What DCGM's health checks say of one subsystem of a device.
+    Health { at: MonoNs, hw_id: String, subsystem: Subsystem, level: HealthLevel },
     /// A process uses a device (or stops to).
     Uses { at: MonoNs, uses: Uses },
     /// A process was seen, or was looked for and is not there.
@@ -51,7 +58,9 @@ impl Signal {
             Self::Gpu { at, .. }
             | Self::Driver { at, .. }
             | Self::GpuState { at, .. }
-            | Self::Sample { at, .. }
+            | Self::Samples { at, .. }
+            | Self::Processes { at, .. }
+            | Self::Health { at, .. }
             | Self::Uses { at, .. }
             | Self::Process { at, .. }
             | Self::Exit { at, .. }
@@ -82,6 +91,42 @@ pub struct Gpu {
     pub model: Option<String>,
     /// `hw.id` of the GPU that a MIG instance is part of.
     pub parent: Option<String>,
+    /// What only the info series tells.
+    pub details: Box<GpuDetails>,
+}
+
+/// What is known of a device beyond its identity; everything may be missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuDetails {
+    /// What it is.
+    pub kind: DeviceKind,
+    /// Serial number of the board.
+    pub serial: Option<String>,
+    /// Architecture, such as `hopper`.
+    pub architecture: Option<String>,
+    /// Profile of a MIG instance as Kubernetes names its resource, such as `1g.12gb+me`.
+    pub mig_profile: Option<String>,
+    /// Who said so: `nvml` (exact) or `dcgm` (rounds otherwise on some boards).
+    pub mig_profile_source: Option<&'static str>,
+    /// NUMA node of the board.
+    pub numa_node: Option<u32>,
+    /// CPUs next to the board, as the kernel's list format: `0-31,64-95`.
+    pub cpu_affinity: Option<String>,
+    /// GPUs that are reached over NVLink, as `GPU-…=18` (links), in order.
+    pub nvlink_peers: Vec<String>,
+}
+
+/// What a device is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "DCGM's entity groups")]
+pub enum DeviceKind {
+    #[default]
+    Gpu,
+    Mig,
+    Switch,
+    Cpu,
+    /// A network adapter beside the GPUs.
+    Nic,
 }
 
 /// The driver as a whole.
@@ -115,35 +160,102 @@ pub enum DeviceState {
     Gone,
 }
 
-/// One value of one field.
+/// The processes on one device.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
-    /// Device.
-    pub hw_id: String,
-    /// DCGM's field number, or a name for a host value such as `pcie.aer.correctable`.
-    pub field: Field,
-    /// The value, or why there is none.
-    pub value: SampleValue,
+pub struct GpuProcesses {
+    /// The GPU or MIG instance.
+    pub hw_id: Arc<str>,
+    /// Its processes; empty where there are none.
+    pub processes: Vec<GpuProcess>,
 }
 
-/// What was measured.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Field {
-    /// A DCGM field id.
-    Dcgm(u16),
-    /// A value of the host, by name.
-    Host(String),
+/// What one process has of one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpuProcess {
+    /// The process, in the driver's (the host's) pid namespace.
+    pub pid: Pid,
+    /// Device memory. Unit: bytes. Source: NVML; it has none for some drivers (WDDM, vGPU).
+    pub memory: Option<u64>,
+    /// Share of the time in which its kernels ran. Range: 0 to 1. Source: NVML's process utilisation samples.
+    pub sm_utilization: Option<f64>,
+    /// What kind of context it has.
+    pub context: GpuContext,
 }
 
-/// A measured value. "No data" is a value of its own: never 0, never "healthy".
-#[derive(Clone, Debug, PartialEq)]
-pub enum SampleValue {
-    /// A number in the field's unit.
-    Number(f64),
-    /// A text.
-    Text(String),
-    /// Nothing, with the reason: `blank`, `not_supported`, `not_permitted`, `stale`, `source_down`.
-    Absent(String),
+/// Kind of a process's context on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "NVML's three lists of processes")]
+pub enum GpuContext {
+    Compute,
+    Graphics,
+    Mps,
+}
+
+/// Subsystems of DCGM's health checks. Source: `dcgmHealthSystems_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names of the bits")]
+pub enum Subsystem {
+    Pcie,
+    NvLink,
+    Pmu,
+    Mcu,
+    Memory,
+    Sm,
+    Inforom,
+    Thermal,
+    Power,
+    Driver,
+    NvSwitchNonFatal,
+    NvSwitchFatal,
+    /// An incident that names no single subsystem, such as most XIDs.
+    All,
+}
+
+impl Subsystem {
+    /// All of them; the first twelve in the order of DCGM's bits.
+    pub const ALL: &[Self] = &[
+        Self::Pcie,
+        Self::NvLink,
+        Self::Pmu,
+        Self::Mcu,
+        Self::Memory,
+        Self::Sm,
+        Self::Inforom,
+        Self::Thermal,
+        Self::Power,
+        Self::Driver,
+        Self::NvSwitchNonFatal,
+        Self::NvSwitchFatal,
+        Self::All,
+    ];
+
+    /// The word on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pcie => "pcie",
+            Self::NvLink => "nvlink",
+            Self::Pmu => "pmu",
+            Self::Mcu => "mcu",
+            Self::Memory => "memory",
+            Self::Sm => "sm",
+            Self::Inforom => "inforom",
+            Self::Thermal => "thermal",
+            Self::Power => "power",
+            Self::Driver => "driver",
+            Self::NvSwitchNonFatal => "nvswitch_nonfatal",
+            Self::NvSwitchFatal => "nvswitch_fatal",
+            Self::All => "all",
+        }
+    }
+}
+
+/// Result of a health check. Source: `dcgmHealthWatchResults_t` (0, 10, 20).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "DCGM's words")]
+pub enum HealthLevel {
+    Pass,
+    Warn,
+    Fail,
 }
 
 /// A process uses a device.
@@ -185,8 +297,21 @@ pub struct SourceState {
     pub name: String,
     /// It gives data.
     pub up: bool,
-    /// Why not.
+    /// Why not: `slow` (alive, a call is late), `down` (gone), `released`, or a source's own word.
     pub reason: Option<String>,
+    /// The call that is late.
+    pub late: Option<LateCall>,
+}
+
+/// A call into a vendor's library that has not come back in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LateCall {
+    /// The function.
+    pub call: String,
+    /// The device it is about, where it is about one.
+    pub hw_id: Option<String>,
+    /// When it began.
+    pub began: MonoNs,
 }
 
 /// Finished driver calls of one process on one device node, since the previous reading.

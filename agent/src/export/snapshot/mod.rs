@@ -92,7 +92,9 @@ impl Snapshot {
             Fact::Reading(
                 Signal::Driver { .. }
                 | Signal::GpuState { .. }
-                | Signal::Sample { .. }
+                | Signal::Samples { .. }
+                | Signal::Processes { .. }
+                | Signal::Health { .. }
                 | Signal::Uses { .. }
                 | Signal::Process { .. }
                 | Signal::Call { .. }

@@ -171,7 +171,8 @@ fn series_beyond_the_limit_are_refused_and_counted() {
 fn a_known_gpu_has_a_zero_for_every_class_and_an_error_is_one_more() {
     let mut snapshot = snapshot(Limits::default());
     let (hw_id, pci) = ("GPU-1".to_owned(), PciAddress::parse("3b:00"));
-    let gpu = Gpu { hw_id, index: None, minor: None, pci, model: None, parent: None };
+    let gpu =
+        Gpu { hw_id, index: None, minor: None, pci, model: None, parent: None, details: Box::default() };
     let signal = Signal::Gpu { at: MonoNs(0), gpu };
     snapshot.push(&Attributed { item: Fact::Reading(signal), processes: vec![] });
     snapshot.push(&xid(79, "bus", None));

@@ -160,6 +160,7 @@ impl Probes {
                 name: "pid_namespace".to_owned(),
                 up: false,
                 reason: Some("foreign".to_owned()),
+                late: None,
             };
             tracing::warn!(
                 "procfs is of another pid namespace: no attribution by pid (run with the host's, hostPID)"

@@ -12,10 +12,11 @@ use super::raw::{
     RawKmsg, RawModuleState, RawProcess, RawSample, RawSource, RawThread, RawUses,
 };
 use crate::model::call::{LockWait, RmCall};
-use crate::model::signal::{Allocation, DriverState, Field, ModuleState, SourceState, Uses};
+use crate::model::signal::{Allocation, DriverState, ModuleState, SourceState, Uses};
 use crate::model::{
-    Call, CallKind, DeviceNode, Edge, Gpu, Inside, LogOrigin, MonoNs, PciAddress, Pid, Process, Sample,
-    SampleValue, Signal, StartTicks, ThreadState, Tid,
+    Absence, Call, CallKind, DeviceNode, Edge, Field, Gpu, HostField, Inside, LogOrigin, MonoNs, Origin,
+    Part, PciAddress, Pid, Process, Reading, SampleValue, Samples, Signal, StartTicks, Subject, ThreadState,
+    Tid,
 };
 
 /// The signal of a line; `None` for a blank line, or a line of the kernel log that does not concern the driver or has
@@ -64,7 +65,7 @@ fn signal(at: MonoNs, kind: &str, value: Value) -> Result<Option<Signal>, String
         }
         "source" => {
             let RawSource { name, up, reason } = read(kind, value)?;
-            Signal::Source { at, source: SourceState { name, up, reason } }
+            Signal::Source { at, source: SourceState { name, up, reason, late: None } }
         }
         "end" => Signal::End { at },
         other => return Err(format!("{other}: no such kind of signal")),
@@ -83,7 +84,7 @@ fn gpu(at: MonoNs, raw: RawGpu) -> Result<Signal, String> {
         }
     };
     let RawGpu { hw_id, index, minor, model, parent, .. } = raw;
-    Ok(Signal::Gpu { at, gpu: Gpu { hw_id, index, minor, pci, model, parent } })
+    Ok(Signal::Gpu { at, gpu: Gpu { hw_id, index, minor, pci, model, parent, details: Box::default() } })
 }
 
 fn driver(at: MonoNs, raw: RawDriver) -> Signal {
@@ -97,20 +98,30 @@ fn driver(at: MonoNs, raw: RawDriver) -> Signal {
 }
 
 fn sample(at: MonoNs, raw: RawSample) -> Result<Signal, String> {
-    let field = match raw.field {
-        RawField::Number(id) => Field::Dcgm(id),
-        RawField::Name(name) => Field::Host(name),
+    let (field, origin) = match raw.field {
+        RawField::Number(id) => (Field::Dcgm(id), Origin::Dcgm),
+        RawField::Name(name) => {
+            let field = HostField::from_name(&name).ok_or_else(|| format!("field {name}: no such field"))?;
+            (Field::Host(field), Origin::Host)
+        }
     };
     let value = match raw.value {
-        Value::Number(n) => SampleValue::Number(n.as_f64().ok_or("value: must be a finite number")?),
-        Value::String(text) => SampleValue::Text(text),
+        Value::Number(n) => match n.as_i64() {
+            Some(whole) => SampleValue::Int(whole),
+            None => SampleValue::Number(n.as_f64().ok_or("value: must be a finite number")?),
+        },
+        Value::String(text) => SampleValue::Text(text.into()),
         Value::Object(absent) => match absent.get("absent").and_then(Value::as_str) {
-            Some(reason) if absent.len() == 1 => SampleValue::Absent(reason.to_owned()),
+            Some(reason) if absent.len() == 1 => SampleValue::Absent(
+                Absence::from_name(reason).ok_or_else(|| format!("absent {reason}: no such reason"))?,
+            ),
             _ => return Err("value: an object must be {\"absent\":\"reason\"}".to_owned()),
         },
         _ => return Err("value: must be a number, a text or {\"absent\":\"reason\"}".to_owned()),
     };
-    Ok(Signal::Sample { at, sample: Sample { hw_id: raw.hw_id, field, value } })
+    let subject = Subject { hw_id: raw.hw_id.into(), part: Part::Whole };
+    let samples = Samples { subject, origin, readings: vec![Reading { at, field, value }] };
+    Ok(Signal::Samples { at, samples: Box::new(samples) })
 }
 
 fn process(at: MonoNs, raw: RawProcess) -> Signal {
