@@ -14,6 +14,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 use warpgauge::config::{self, Config, flags::Flags};
+use warpgauge::doctor::{self, Verdict};
 use warpgauge::export::findings::Findings;
 use warpgauge::export::otlp::resource::HostFacts;
 use warpgauge::pipeline::PipelineError;
@@ -41,6 +42,17 @@ struct Cli {
 enum Command {
     /// Watch this node (also the default)
     Run(RunArgs),
+    /// What works on this node, what does not, why, and how to mend it
+    Doctor(DoctorArgs),
+}
+
+#[derive(Args)]
+struct DoctorArgs {
+    #[command(flatten)]
+    flags: Flags,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -65,30 +77,56 @@ fn main() -> ExitCode {
             return ExitCode::from(status);
         }
     };
-    let args = match cli.command {
-        Some(Command::Run(args)) => args,
-        None => cli.run,
-    };
-    let config = match config::load(args.flags, |name| std::env::var(name).ok()) {
-        Ok(config) => config,
-        Err(problems) => {
-            let mut stderr = io::stderr().lock();
-            for problem in problems {
-                // Nothing to do when the terminal is gone.
-                let _ = writeln!(stderr, "{}", printable(&problem));
-            }
-            return ExitCode::from(REFUSED);
-        }
-    };
-    let ended = match &args.replay {
-        Some(file) => replay(&config, file, args.findings.as_deref()),
-        None => run(config),
+    let ended = match cli.command {
+        Some(Command::Run(args)) => run_or_replay(args),
+        Some(Command::Doctor(args)) => doctor(args),
+        None => run_or_replay(cli.run),
     };
     ended.unwrap_or_else(|e| {
         // Nothing to do when the terminal is gone.
         let _ = writeln!(io::stderr(), "warpgauge: {e:#}");
         ExitCode::from(PROBLEMS)
     })
+}
+
+fn run_or_replay(args: RunArgs) -> anyhow::Result<ExitCode> {
+    match (load(args.flags), &args.replay) {
+        (Err(refused), _) => Ok(refused),
+        (Ok(config), Some(file)) => replay(&config, file, args.findings.as_deref()),
+        (Ok(config), None) => run(config),
+    }
+}
+
+/// The configuration, or the exit status after its problems were printed.
+fn load(flags: Flags) -> Result<Config, ExitCode> {
+    config::load(flags, |name| std::env::var(name).ok()).map_err(|problems| {
+        let mut stderr = io::stderr().lock();
+        for problem in problems {
+            // Nothing to do when the terminal is gone.
+            let _ = writeln!(stderr, "{}", printable(&problem));
+        }
+        ExitCode::from(REFUSED)
+    })
+}
+
+fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let config = match load(args.flags) {
+        Ok(config) => config,
+        Err(refused) => return Ok(refused),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(4)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let checks = runtime.block_on(doctor::checks(&config));
+    // A look that hangs must not keep the doctor.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let out = io::stdout().lock();
+    if args.json { doctor::print::json(&checks, out) } else { doctor::print::text(&checks, out) }
+        .context("cannot write to standard output")?;
+    let problem = checks.iter().any(|check| check.verdict == Verdict::No);
+    Ok(if problem { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })
 }
 
 fn run(config: Config) -> anyhow::Result<ExitCode> {

@@ -9,14 +9,16 @@ use super::Source;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("telemetry", &[]),
+    ("wire", &[]),
     ("host", &["model", "config"]),
     ("config", &["host", "model"]),
-    ("sources", &["model", "host", "config", "telemetry"]),
+    ("sources", &["model", "host", "config", "telemetry", "wire"]),
     ("correlate", &["model", "config", "telemetry"]), // no `host`: it does no input or output
     ("enrich", &["model", "host", "config", "telemetry"]),
     ("export", &["model", "host", "config", "telemetry"]), // no `sources`: it cannot reach back
     ("logging", &["config", "host", "export", "telemetry"]),
     ("supervise", &["sources", "model", "host", "telemetry"]),
+    ("doctor", &["sources", "model", "host", "config", "wire"]),
 ];
 
 pub(super) fn check(file: &Source) -> Vec<String> {

@@ -22,6 +22,7 @@ pub mod xid;
 mod xid_samples;
 mod xid_text;
 
+use std::io;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -36,6 +37,25 @@ use crate::config::KernelLogConfig;
 use crate::host::HostRoot;
 use crate::model::Delivery;
 use crate::telemetry::Telemetry;
+
+/// Whether the log can be read here; must be called on a runtime.
+///
+/// # Errors
+/// What is missing.
+pub fn look(host: &HostRoot) -> Result<(), Lack> {
+    let unreadable = |what| Lack { reason: "unreadable", what, remedy: "the message says what is needed" };
+    let mut device = Device::open(host).map_err(|exit| match exit {
+        Exit::Unavailable(lacks) => lacks.into_iter().next().unwrap_or_else(|| unreadable("?".to_owned())),
+        Exit::Failed(cause) => unreadable(cause.to_string()),
+        Exit::Stopped => unreadable("stopped".to_owned()),
+    })?;
+    match device.read(&mut vec![0; follow::BUFFER]) {
+        Ok(_) => Ok(()),
+        // Nothing in it, or its oldest record was just overwritten: it can be read all the same.
+        Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::BrokenPipe) => Ok(()),
+        Err(e) => Err(unreadable(format!("{}: {e}", host.dev("kmsg").display()))),
+    }
+}
 
 /// The kernel-log source.
 #[derive(Debug)]

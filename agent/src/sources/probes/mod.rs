@@ -37,7 +37,7 @@ use crate::model::Signal;
 use crate::model::signal::SourceState;
 use crate::telemetry::Telemetry;
 
-use super::{Exit, Outlet, Source};
+use super::{Exit, Lack, Outlet, Source};
 use btf::Btf;
 use in_flight::Tracker;
 use kernel::{Kernel, Support};
@@ -206,6 +206,45 @@ impl Probes {
             }
         }
     }
+}
+
+/// How one probe would be attached here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The probe.
+    pub name: &'static str,
+    /// How; `None` where it cannot be.
+    pub tactic: Option<&'static str>,
+    /// Better ways that were refused, as `tactic (reason)`.
+    pub refused: Vec<String>,
+}
+
+/// Loads and attaches everything for a moment. Blocks for up to some seconds.
+///
+/// # Errors
+/// Everything that is missing.
+pub fn look(config: &ProbesConfig, host: &HostRoot) -> Result<Vec<Found>, Vec<Lack>> {
+    let ready = prepare(config, host).map_err(|errors| match exit(errors, kernel::locked_down(host)) {
+        Exit::Unavailable(lacks) => lacks,
+        Exit::Failed(cause) => {
+            vec![Lack { reason: "failed", what: cause.to_string(), remedy: "the message says why" }]
+        }
+        Exit::Stopped => Vec::new(),
+    })?;
+    let found = |choice: &Choice| {
+        let refusal = |tactic: &tactics::Tactic, reason: &str| format!("{} ({reason})", tactic.name());
+        let mut refused: Vec<String> = choice.refused.iter().map(|(t, why)| refusal(t, why)).collect();
+        let broken = ready.loaded.broken.iter().find(|(broken, _)| *broken == choice.probe);
+        let tactic = match (choice.tactic, broken) {
+            (Some(tactic), Some((_, error))) => {
+                refused.push(refusal(&tactic, &error.to_string()));
+                None
+            }
+            (tactic, _) => tactic.map(tactics::Tactic::name),
+        };
+        Found { name: choice.probe.name(), tactic, refused }
+    };
+    Ok(ready.choices.iter().map(found).collect())
 }
 
 /// All that is missing, or the first thing that went wrong.

@@ -1,0 +1,109 @@
+//! Places the agent writes to: the state directory and the collector.
+//!
+//! In: the configuration. Out: checks. What can go wrong: nothing that is not a check's answer.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::Check;
+use crate::config::Config;
+use crate::host::state_dir::{StateDir, StateDirError};
+
+/// A collector on the same network answers in milliseconds.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// Whether state can be kept.
+pub fn state_dir(config: &Config) -> Check {
+    const NAME: &str = "state directory";
+    let Some(path) = &config.state_dir else {
+        return Check::off(NAME, "none is kept, as configured");
+    };
+    let dir = StateDir::new(path.clone());
+    match dir.lock() {
+        Err(StateDirError::Held { .. }) => Check::yes(NAME, format!("{}: an agent uses it", path.display())),
+        Err(e) => Check::no(NAME, e.to_string(), "the message says what is needed"),
+        Ok(_lock) => {
+            let tried = dir.write("doctor", b"").and_then(|()| dir.remove("doctor"));
+            match tried {
+                Ok(()) => Check::yes(NAME, format!("{} can be written", path.display())),
+                Err(e) => Check::no(NAME, e.to_string(), "the message says what is needed"),
+            }
+        }
+    }
+}
+
+/// Whether somebody listens where findings go.
+pub async fn collector(config: &Config) -> Check {
+    const NAME: &str = "collector";
+    const REMEDY: &str = "start an OpenTelemetry Collector there, or set OTEL_EXPORTER_OTLP_ENDPOINT";
+    let Some(otlp) = &config.export.otlp else {
+        return Check::off(NAME, "no endpoint is set; findings go to the console");
+    };
+    let endpoint = otlp.endpoint.clone();
+    let resolved = tokio::task::spawn_blocking(move || resolve(&endpoint)).await;
+    let addresses = match resolved {
+        Ok(Ok(addresses)) => addresses,
+        Ok(Err(what)) => return Check::no(NAME, what, REMEDY),
+        Err(e) => return Check::unknown(NAME, e.to_string(), REMEDY),
+    };
+    let mut why = "no address".to_owned();
+    for address in addresses {
+        match tokio::time::timeout(CONNECT, TcpStream::connect(address)).await {
+            Ok(Ok(_)) => return Check::yes(NAME, format!("{}: {address} takes connections", otlp.endpoint)),
+            Ok(Err(e)) => why = format!("{address}: {e}"),
+            Err(_) => why = format!("{address}: no answer within {} s", CONNECT.as_secs()),
+        }
+    }
+    Check::no(NAME, format!("{}: {why}", otlp.endpoint), REMEDY)
+}
+
+fn resolve(endpoint: &str) -> Result<Vec<SocketAddr>, String> {
+    let uri: tonic::transport::Uri = endpoint.parse().map_err(|e| format!("{endpoint}: {e}"))?;
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+    let addresses = (host, port).to_socket_addrs().map_err(|e| format!("{endpoint}: {e}"))?;
+    Ok(addresses.take(4).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+    use crate::config::OtlpConfig;
+    use crate::test_dir::TestDir;
+
+    #[test]
+    fn a_state_directory_is_tried_and_left_as_it_was() {
+        let dir = TestDir::new();
+        let path = dir.path().join("state");
+        let mut config = Config { state_dir: Some(path.clone()), ..Config::default() };
+        assert_eq!(state_dir(&config).verdict, Verdict::Yes);
+        let lock = StateDir::new(path.clone()).lock().unwrap();
+        let held = state_dir(&config);
+        assert!(held.verdict == Verdict::Yes && held.what.contains("an agent uses it"), "{}", held.what);
+        drop(lock);
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        config.state_dir = Some(dir.path().join("file"));
+        assert_eq!(state_dir(&config).verdict, Verdict::No);
+        config.state_dir = None;
+        assert_eq!(state_dir(&config).verdict, Verdict::Off);
+        let left = |entry: std::fs::DirEntry| entry.file_name().into_string().unwrap();
+        let left: Vec<_> = std::fs::read_dir(path).unwrap().map(|entry| left(entry.unwrap())).collect();
+        assert_eq!(left, ["lock"]);
+    }
+
+    #[tokio::test]
+    async fn a_collector_is_connected_to() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut config = Config::default();
+        assert_eq!(collector(&config).await.verdict, Verdict::Off);
+        config.export.otlp = Some(OtlpConfig::to(format!("http://{address}")));
+        assert_eq!(collector(&config).await.verdict, Verdict::Yes);
+        drop(listener);
+        let gone = collector(&config).await;
+        assert!(gone.verdict == Verdict::No && gone.what.contains("refused"), "{}", gone.what);
+    }
+}
