@@ -12,6 +12,7 @@ mod collector;
 mod debian;
 mod demo;
 mod docs;
+mod fuzz;
 mod run;
 mod rust_src;
 mod rustc;
@@ -49,6 +50,13 @@ enum Command {
     Tidy,
     /// Write docs/metrics.md from the catalogue
     Docs,
+    /// Run the fuzz targets (or one of them) under libFuzzer; not part of `ci`
+    Fuzz {
+        target: Option<String>,
+        /// Seconds for each target
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
     /// What CI runs, with seconds and budget of each phase
     Ci,
 }
@@ -71,6 +79,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Test => test::run(),
         Command::Tidy => tidy::run(),
         Command::Docs => docs::run(),
+        Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::Ci => ci::run(),
     }
 }
