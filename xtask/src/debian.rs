@@ -1,7 +1,7 @@
-//! One package from Debian, of one exact upstream version, without touching the system's own package state.
+//! One package from Debian, without touching the system's own package state.
 //!
-//! In: the mirror the machine already uses, a package, a version. Out: the package, unpacked into a folder.
-//! What can go wrong: no Debian mirror is configured, or none of its suites has the version; both are said.
+//! In: the mirror the machine already uses, and what is wanted. Out: the package, unpacked into a folder.
+//! What can go wrong: no Debian mirror is configured, or none of its suites has the package; both are said.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,18 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::shell::output;
 
-/// Where newer versions than a release's own turn up, the smallest index first.
-const SUITES: [&str; 5] = ["trixie-backports", "forky-backports", "trixie", "forky", "sid"];
+/// A package, and where it is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Its name.
+    pub package: &'a str,
+    /// Its exact upstream version; the newest of the first suite that has any, where it does not matter.
+    pub version: Option<&'a str>,
+    /// Suites, in the order they are asked.
+    pub suites: &'a [&'a str],
+    /// The archive's component: `main`, `non-free`, ….
+    pub component: &'a str,
+}
 
 /// An archive, and the key ring that its entry names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,24 +31,25 @@ struct Mirror {
     signed_by: Option<String>,
 }
 
-/// Downloads `package` in upstream version `version` and unpacks it into `into`.
-pub fn unpack(package: &str, version: &str, into: &Path) -> Result<()> {
+/// Downloads what is wanted and unpacks it into `into`.
+pub fn unpack(wanted: &Wanted<'_>, into: &Path) -> Result<()> {
     let mirror =
         configured_mirror(Path::new("/etc/apt")).context("no Debian mirror in the machine's apt sources")?;
     if into.exists() {
         fs::remove_dir_all(into).with_context(|| format!("removing {}", into.display()))?;
     }
+    let Wanted { package, version, suites, component } = wanted;
     let work = into.join("apt");
-    for suite in SUITES {
-        let view = View::new(&work, &mirror, suite)?;
+    for suite in *suites {
+        let view = View::new(&work, &mirror, suite, component)?;
         // a suite the mirror does not carry is no reason to stop
-        let Ok(Some(exact)) = view.find(package, version) else { continue };
-        eprintln!("build-ebpf: {package} {exact} from {suite}");
+        let Ok(Some(exact)) = view.find(package, *version) else { continue };
+        eprintln!("xtask: {package} {exact} from Debian's {suite}");
         let archive = view.download(package, &exact)?;
         output(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(into))?;
         return fs::remove_dir_all(&work).with_context(|| format!("removing {}", work.display()));
     }
-    bail!("{package} {version} is in none of {}", SUITES.join(", "))
+    bail!("{package} {} is in none of {}", version.unwrap_or_default(), suites.join(", "))
 }
 
 /// apt's view of one suite, with lists and cache of its own.
@@ -47,13 +58,13 @@ struct View {
 }
 
 impl View {
-    fn new(work: &Path, mirror: &Mirror, suite: &str) -> Result<Self> {
+    fn new(work: &Path, mirror: &Mirror, suite: &str, component: &str) -> Result<Self> {
         let folder = work.join(suite);
         for part in ["lists/partial", "cache/archives/partial", "download"] {
             fs::create_dir_all(folder.join(part)).with_context(|| format!("making {}", folder.display()))?;
         }
         let key = mirror.signed_by.as_ref().map(|path| format!("[signed-by={path}] ")).unwrap_or_default();
-        let line = format!("deb {key}{} {suite} main\n", mirror.uri);
+        let line = format!("deb {key}{} {suite} {component}\n", mirror.uri);
         fs::write(folder.join("sources.list"), line)
             .with_context(|| format!("writing in {}", folder.display()))?;
         Ok(Self { folder })
@@ -78,7 +89,7 @@ impl View {
     }
 
     /// The full version, such as `1.95.0+dfsg1-2~bpo13+1`, if the suite has the upstream version.
-    fn find(&self, package: &str, version: &str) -> Result<Option<String>> {
+    fn find(&self, package: &str, version: Option<&str>) -> Result<Option<String>> {
         output(self.command("apt-get").args(["-q", "update"]))?;
         let table = output(self.command("apt-cache").args(["madison", package]))?;
         Ok(matching(&table, package, version))
@@ -96,12 +107,14 @@ impl View {
 }
 
 /// A line of `apt-cache madison`: package, version and origin between bars.
-fn matching(table: &str, package: &str, version: &str) -> Option<String> {
+fn matching(table: &str, package: &str, version: Option<&str>) -> Option<String> {
     table.lines().find_map(|line| {
         let mut columns = line.split('|').map(str::trim);
         let (name, exact) = (columns.next()?, columns.next()?);
-        let rest = exact.strip_prefix(version)?;
-        (name == package && rest.starts_with(['+', '-', '~'])).then(|| exact.to_owned())
+        let right = version.is_none_or(|version| {
+            exact.strip_prefix(version).is_some_and(|rest| rest.starts_with(['+', '-', '~']))
+        });
+        (name == package && right).then(|| exact.to_owned())
     })
 }
 
@@ -185,9 +198,14 @@ mod tests {
     fn only_the_exact_version_will_do() {
         let table = " rust-src | 1.95.10+dfsg1-1 | http://m sid/main amd64 Packages\n \
             rust-src | 1.95.0+dfsg1-2~bpo13+1 | http://m trixie-backports/main amd64 Packages\n";
-        assert_eq!(matching(table, "rust-src", "1.95.0").as_deref(), Some("1.95.0+dfsg1-2~bpo13+1"));
-        assert_eq!(matching(table, "rust-src", "1.95.1"), None);
-        assert_eq!(matching(table, "rust-doc", "1.95.0"), None);
-        assert_eq!(matching("N: Unable to locate package", "rust-src", "1.95.0"), None);
+        assert_eq!(matching(table, "rust-src", Some("1.95.0")).as_deref(), Some("1.95.0+dfsg1-2~bpo13+1"));
+        assert_eq!(matching(table, "rust-src", Some("1.95.1")), None);
+        assert_eq!(matching(table, "rust-doc", Some("1.95.0")), None);
+        assert_eq!(matching("N: Unable to locate package", "rust-src", Some("1.95.0")), None);
+        assert_eq!(
+            matching(table, "rust-src", None).as_deref(),
+            Some("1.95.10+dfsg1-1"),
+            "the first, which is the newest"
+        );
     }
 }

@@ -13,6 +13,7 @@ mod debian;
 mod demo;
 mod docs;
 mod fuzz;
+mod real_nvml;
 mod run;
 mod rust_src;
 mod rustc;

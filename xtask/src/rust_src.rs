@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::debian;
+use crate::debian::{self, Wanted};
 use crate::rustc::Rustc;
+
+/// Where newer versions than a release's own turn up, the smallest index first.
+const SUITES: [&str; 5] = ["trixie-backports", "forky-backports", "trixie", "forky", "sid"];
 
 /// Where the source is.
 #[derive(Debug)]
@@ -32,7 +35,9 @@ pub fn find_or_bring(rustc: &Rustc, kept: &Path) -> Result<RustSrc> {
     let bring = || -> Result<PathBuf> {
         // unpacked beside its place and moved: an interrupted run leaves nothing that looks complete
         let unpacked = kept.join("rust-src.partial");
-        debian::unpack("rust-src", &rustc.release, &unpacked)?;
+        let wanted =
+            Wanted { package: "rust-src", version: Some(&rustc.release), suites: &SUITES, component: "main" };
+        debian::unpack(&wanted, &unpacked)?;
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
         }

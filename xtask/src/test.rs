@@ -4,11 +4,12 @@
 //! What can go wrong: a test fails, or skips without being allowed to.
 
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::{Context, bail};
 
-use crate::{build_ebpf, ci::Phases, collector, shell, skips, workspace};
+use crate::{build_ebpf, ci::Phases, collector, real_nvml, shell, skips, workspace};
 
 /// Runs all tests.
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -53,17 +54,22 @@ pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Coun
     phases.time("build", 360, || {
         shell::run(&mut shell::command("cargo", &["build", "--workspace", "--all-targets", "--quiet"]))
     })?;
+    let nvml = phases.time("nvml", 60, || Ok(real_nvml::bring()))?;
     shell::mount_tracefs();
-    phases.time("test", 540, || cargo_test(collector.is_some(), in_ci))
+    let brought = [("WARPGAUGE_COLLECTOR", collector), ("WARPGAUGE_REAL_NVML", nvml)];
+    phases.time("test", 540, || cargo_test(&brought, in_ci))
 }
 
-fn cargo_test(with_collector: bool, in_ci: bool) -> anyhow::Result<Counts> {
+/// `brought` are things that some tests need, by the variable that names them.
+fn cargo_test(brought: &[(&str, Option<PathBuf>)], in_ci: bool) -> anyhow::Result<Counts> {
     let skipped = workspace::path("target/skipped-tests");
     let _ = std::fs::remove_file(&skipped); // left by an earlier run, or not there
     let mut command = shell::command("cargo", &["test", "--workspace", "--no-fail-fast"]);
     command.env("WARPGAUGE_SKIPPED", &skipped).env("WARPGAUGE_BUILT", "1").stdout(Stdio::piped());
-    if with_collector {
-        command.env("WARPGAUGE_COLLECTOR", workspace::path("target/collector/otelcol-test"));
+    for (name, path) in brought {
+        if let Some(path) = path {
+            command.env(name, path);
+        }
     }
     let mut child = command.spawn().context("cannot start cargo test")?;
     let mut counts = Counts::default();
