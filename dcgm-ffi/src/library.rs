@@ -79,9 +79,13 @@ impl Library {
             Some(path) => (load(path)?, path.to_path_buf()),
             None => load_by_name()?,
         };
-        // SAFETY: nobody but a libdcgm has these names; the library is unloaded only before `dcgmInit`, when the
-        // pointers are gone with the error.
+        // SAFETY: nobody but a libdcgm has these names; the library is unloaded only when a name is missing, and then
+        // no pointer is left.
         let symbols = unsafe { Symbols::find(&loaded, path.display().to_string()) }?;
+        Self::initialize(symbols, loaded, path)
+    }
+
+    fn initialize(symbols: Symbols, loaded: Loaded, path: PathBuf) -> Result<Self, Error> {
         let loaded = ManuallyDrop::new(loaded);
         // SAFETY: no arguments; may be repeated.
         check("dcgmInit", unsafe { (symbols.init)() })?;
@@ -89,6 +93,12 @@ impl Library {
         check("DcgmFieldsInit", unsafe { (symbols.fields_init)() })?;
         let version = version_of(&symbols);
         Ok(Self { symbols, _loaded: loaded, path, version, embedded: AtomicBool::new(false) })
+    }
+
+    /// A library whose functions are those of a test.
+    #[cfg(test)]
+    pub(crate) fn of_test(symbols: Symbols) -> Result<Self, Error> {
+        Self::initialize(symbols, Loaded::this(), "test".into())
     }
 
     /// What was opened: the path as given, or the name that the loader found.

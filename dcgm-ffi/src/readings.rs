@@ -130,24 +130,27 @@ impl Readings {
             Some(FieldKind::Str) => {
                 // SAFETY: the caller's; a text has at most 256 of the value's 4096 bytes.
                 let bytes = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), TEXT_LENGTH) };
-                self.copy_text(bytes)
+                let Some(place) = self.copy_text(bytes) else {
+                    self.dropped = self.dropped.saturating_add(1);
+                    return;
+                };
+                place
             }
             Some(FieldKind::Binary) | None => 0,
         };
         self.values.push(raw);
     }
 
-    /// Copies a text up to its zero byte; begin in the upper, length in the lower half of the result.
-    fn copy_text(&mut self, bytes: &[u8]) -> u64 {
+    /// Copies a text up to its zero byte; begin in the upper, length in the lower half of the result. None: no room.
+    fn copy_text(&mut self, bytes: &[u8]) -> Option<u64> {
         let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         let text = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default());
         if TEXT_MAX < self.texts.len() + text.len() || self.texts.try_reserve(text.len()).is_err() {
-            self.dropped = self.dropped.saturating_add(1);
-            return 0;
+            return None;
         }
         let begin = self.texts.len() as u64;
         self.texts.push_str(&text);
-        begin << 32 | text.len() as u64
+        Some(begin << 32 | text.len() as u64)
     }
 
     /// Copies a value that carries its entity.
@@ -292,6 +295,15 @@ mod tests {
         readings.values.resize(VALUES_MAX, one);
         deliver(&mut readings, b'i', 0, 1, &[1]);
         assert_eq!((readings.values.len(), readings.dropped()), (VALUES_MAX, 1));
+        readings.clear();
+        readings.texts = "x".repeat(TEXT_MAX - 1);
+        deliver(&mut readings, b's', 0, 1, b"ab");
+        deliver(&mut readings, b's', 0, 1, b"a");
+        assert_eq!(
+            (readings.values.len(), readings.dropped()),
+            (1, 1),
+            "a text without room is no empty text"
+        );
     }
 
     #[test]

@@ -59,6 +59,26 @@ macro_rules! symbols {
                 })
             }
 
+            /// Functions of a test instead of a library's.
+            ///
+            /// # Safety
+            /// Each address must be a function with the prototype of its name.
+            #[cfg(test)]
+            pub(crate) unsafe fn of_test(of: &dyn Fn(&str) -> Option<*const c_void>) -> Self {
+                Self {
+                    $($need: {
+                        let address = of(plain($need_c)).unwrap_or_else(|| panic!("{:?}", $need_c));
+                        // SAFETY: the caller's; a function pointer is an address here.
+                        unsafe { std::mem::transmute_copy::<*const c_void, $need_ty>(&address) }
+                    },)*
+                    $($opt: of(plain($opt_c)).map(|address| {
+                        // SAFETY: as above.
+                        unsafe { std::mem::transmute_copy::<*const c_void, $opt_ty>(&address) }
+                    }),)*
+                    library: "test".into(),
+                }
+            }
+
             $(
                 /// The function, or an error that names it.
                 pub(crate) fn $opt(&self) -> Result<$opt_ty, Error> {
@@ -136,6 +156,7 @@ symbols! {
         health_set = c"dcgmHealthSet_v2":
             unsafe extern "C" fn(Handle, *mut abi::health::HealthSet) -> Return,
         health_check = c"dcgmHealthCheck": unsafe extern "C" fn(Handle, Handle, *mut c_void) -> Return,
+        // Never called: tells 4.0 from 3.x where a library does not say its version.
         policy_register = c"dcgmPolicyRegister_v2": unsafe extern "C" fn() -> Return,
         metric_groups = c"dcgmProfGetSupportedMetricGroups":
             unsafe extern "C" fn(Handle, *mut abi::profiling::MetricGroups) -> Return,

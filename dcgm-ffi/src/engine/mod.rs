@@ -9,8 +9,12 @@ mod connect;
 mod cpus;
 mod devices;
 mod entities;
+#[cfg(test)]
+mod fake;
 mod groups;
 mod health;
+#[cfg(test)]
+mod life;
 mod links;
 mod modules;
 mod profiling;

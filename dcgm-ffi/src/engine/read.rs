@@ -109,7 +109,8 @@ impl Engine<'_> {
         let function = "dcgmEntitiesGetLatestValues";
         let ask = self.library.symbols.latest_of()?;
         for fields in fields.chunks(FIELDS_MAX) {
-            for entities in entities.chunks((VALUES_AT_ONCE / fields.len().max(1)).max(1)) {
+            let at_once = (VALUES_AT_ONCE / fields.len().max(1)).clamp(1, self.entities_max());
+            for entities in entities.chunks(at_once) {
                 let pairs: Vec<Pair> =
                     entities.iter().map(|e| Pair { group: e.group.raw(), id: e.id }).collect();
                 let mut values = abi::zeroed_slice::<FieldValueV2>(pairs.len() * fields.len());
