@@ -28,6 +28,8 @@ struct Script {
     /// Values of a reading: entity group, entity, field, number.
     values: Vec<(u32, u32, u16, i64)>,
     missing: Vec<&'static str>,
+    /// Functions that are only asked whether they exist.
+    present: Vec<&'static str>,
 }
 
 thread_local! {
@@ -63,6 +65,11 @@ impl Fake {
     /// A function that the library does not have.
     pub(super) fn lacks(&self, function: &'static str) {
         SCRIPT.with_borrow_mut(|s| s.missing.push(function));
+    }
+
+    /// A function that the library has, and that is never called.
+    pub(super) fn has(&self, function: &'static str) {
+        SCRIPT.with_borrow_mut(|s| s.present.push(function));
     }
 
     /// The calls since the last time.
@@ -107,6 +114,7 @@ fn address(name: &str) -> Option<*const c_void> {
         "dcgmGetLatestValues_v2" => latest as *const c_void,
         "dcgmEntitiesGetLatestValues" => latest_of as *const c_void,
         "dcgmGetNvLinkLinkStatus" => links as *const c_void,
+        other if SCRIPT.with_borrow(|s| s.present.contains(&other)) => init as *const c_void,
         _ => return None,
     })
 }
@@ -145,8 +153,20 @@ extern "C" fn shutdown() -> Return {
     call("dcgmShutdown", String::new())
 }
 
-extern "C" fn field_by_id(_: u16) -> *const Meta {
-    std::ptr::null()
+extern "C" fn field_by_id(id: u16) -> *const Meta {
+    let (tag, kind, scope, nvml, level) = match id {
+        1 => ("driver_version", b's', 0, 0, 0),
+        1002 => ("sm_active", b'd', 1, 74, 5),
+        1003 => ("later", b'?', 1, -1, 99),
+        _ => return std::ptr::null(),
+    };
+    let mut meta = zeroed::<Meta>();
+    (meta.field_id, meta.field_type, meta.scope) = (id, kind, scope);
+    (meta.nvml_field_id, meta.entity_level) = (nvml, level);
+    for (to, from) in meta.tag.iter_mut().zip(tag.bytes()) {
+        *to = from.cast_signed();
+    }
+    Box::leak(meta) // as long as the library, which is as long as the process
 }
 
 extern "C" fn version_info(info: *mut VersionInfo) -> Return {

@@ -7,10 +7,12 @@ use std::time::Duration;
 use super::fake::Fake;
 use super::{Engine, FieldGroup, Group};
 use crate::address::Address;
-use crate::entity::Entity;
+use crate::entity::{Entity, EntityGroup};
 use crate::error::Error;
-use crate::library::Library;
+use crate::field_kind::FieldKind;
+use crate::library::{FieldMeta, Library};
 use crate::return_code::ReturnCode;
+use crate::version::Version;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -284,4 +286,42 @@ fn a_missing_function_is_named_and_takes_nothing_else_with_it() {
     assert_eq!(engine.architecture(0).err(), missing("dcgmGetGpuChipArchitecture"));
     assert_eq!(engine.detach_driver().err(), missing("dcgmDetachDriver"));
     assert_eq!(engine.all_gpus().unwrap()[0], 3);
+}
+
+#[test]
+fn a_library_without_a_version_is_as_old_as_its_functions() {
+    let cases: [(&[&'static str], Version); 5] = [
+        (&[], Version::new(3, 1, 0)),
+        (&["dcgmGetCpuHierarchy"], Version::new(3, 3, 0)),
+        (&["dcgmGetCpuHierarchy", "dcgmPolicyRegister_v2"], Version::new(4, 0, 0)),
+        (&["dcgmPolicyRegister_v2", "dcgmGetNvLinkP2PStatus"], Version::new(4, 3, 0)),
+        (&["dcgmGetNvLinkP2PStatus", "dcgmConnect_v3"], Version::new(4, 5, 0)),
+    ];
+    for (functions, level) in cases {
+        let fake = Fake::new("unreadable");
+        functions.iter().for_each(|function| fake.has(function));
+        let library = fake.open();
+        assert_eq!((library.version(), library.level()), (None, level), "{functions:?}");
+    }
+}
+
+#[test]
+fn the_library_tells_what_it_knows_of_a_field() {
+    let library = Fake::new("4.6.0").open();
+    let meta = |tag: &str, id, kind, global, entity_level, nvml_field| {
+        Some(FieldMeta { id, tag: tag.into(), kind, global, entity_level, nvml_field })
+    };
+    let driver = meta("driver_version", 1, Some(FieldKind::Str), true, Some(EntityGroup::None), None);
+    assert_eq!(library.field(1), driver);
+    let level = Some(EntityGroup::ComputeInstance);
+    assert_eq!(library.field(1002), meta("sm_active", 1002, Some(FieldKind::Double), false, level, Some(74)));
+    assert_eq!(library.field(1003), meta("later", 1003, None, false, None, None));
+    assert_eq!(library.field(9), None);
+}
+
+#[test]
+fn engines_may_be_used_from_several_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Library>();
+    shared::<Engine<'_>>();
 }
