@@ -1,7 +1,8 @@
-//! Functions that stand in for a library's in unit tests: they write down what they were asked, and answer by a script.
+//! Functions that stand in for a library's in unit tests: they write down what they were asked, and answer by
+//! a script.
 //!
-//! In: a script of return codes and values. Out: a log of calls. It judges nothing and imitates nothing but the
-//! signatures: what an engine does is measured, see the recordings, not invented here.
+//! In: a script of return codes and values. Out: a log of calls. It judges nothing and imitates nothing but
+//! the signatures: what an engine does is measured, see the recordings, not invented here.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

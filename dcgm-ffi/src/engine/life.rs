@@ -1,4 +1,5 @@
-//! The life of an engine, call by call: what is asked of the library, in which order, and what is done with its answers.
+//! The life of an engine, call by call: what is asked of the library, in which order, and what is done with
+//! its answers.
 //!
 //! In: scripts of return codes as they were measured on the vendor's engine. Out: tests.
 
