@@ -8,7 +8,7 @@
 //! | wanted | by |
 //! |---|---|
 //! | compute processes with memory and MIG ids | nvml-wrapper: `running_compute_processes` (v3) |
-//! | the same, graphics and MPS | nvml-wrapper: `running_graphics_processes`, `mps_running_compute_processes` |
+//! | the same, graphics and MPS | nvml-wrapper: `running_graphics_processes`, `mps_running_compute_…` |
 //! | SM use per process | nvml-wrapper: `process_utilization_stats`; `NotFound` when nobody used the GPU |
 //! | MIG mode, parent, UUID | nvml-wrapper: `mig_mode`, `mig_parent_device`, `uuid` |
 //! | index, minor, PCI, UUID, serial | nvml-wrapper: `index`, `minor_number`, `pci_info`, `uuid`, `serial` |
