@@ -5,6 +5,7 @@
 //! What can go wrong: more episodes at once than a rule keeps; the surplus is refused and counted.
 
 pub mod driver_stall;
+pub mod host_devices;
 pub mod uses;
 pub mod xid;
 pub mod xid_catalog;
@@ -14,11 +15,13 @@ use crate::model::{Fact, Signal};
 use crate::telemetry::Telemetry;
 
 use driver_stall::DriverStalls;
+use host_devices::HostDevices;
 use xid::XidFindings;
 
 /// All rules, fed with every signal.
 #[derive(Debug)]
 pub struct Correlate {
+    devices: HostDevices,
     driver_stalls: DriverStalls,
     xids: XidFindings,
 }
@@ -26,11 +29,16 @@ pub struct Correlate {
 impl Correlate {
     /// Rules without any history.
     pub fn new(config: CorrelateConfig, telemetry: &Telemetry) -> Self {
-        Self { driver_stalls: DriverStalls::new(config, telemetry), xids: XidFindings::default() }
+        Self {
+            devices: HostDevices::new(telemetry),
+            driver_stalls: DriverStalls::new(config, telemetry),
+            xids: XidFindings::default(),
+        }
     }
 
     /// What `signal` adds, appended to `out`: findings first, then the reading they were drawn from.
-    pub fn push(&mut self, signal: Signal, out: &mut Vec<Fact>) {
+    pub fn push(&mut self, mut signal: Signal, out: &mut Vec<Fact>) {
+        self.devices.push(&mut signal);
         self.driver_stalls.push(&signal, out);
         self.xids.push(&signal, out);
         if passes(&signal) {
