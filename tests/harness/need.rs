@@ -15,6 +15,8 @@ pub enum Need {
     Root,
     /// The kernel programs were built (`cargo xtask build-ebpf`) and the kernel has BTF and tracefs.
     Probes,
+    /// The kernel has modules, and the event of unloading one.
+    Modules,
     /// The kernel describes its types.
     Btf,
     /// A virtual terminal to wait for.
@@ -36,6 +38,7 @@ impl Need {
         match self {
             Self::Root => "root",
             Self::Probes => "probes",
+            Self::Modules => "modules",
             Self::Btf => "btf",
             Self::Tty0 => "tty0",
             Self::Collector => "collector",
@@ -54,6 +57,9 @@ impl Need {
                 warpgauge::sources::probes::object::is_built()
                     && Path::new("/sys/kernel/btf/vmlinux").is_file()
                     && Path::new("/sys/kernel/tracing/events/syscalls/sys_enter_ioctl").is_dir()
+            }
+            Self::Modules => {
+                Path::new("/sys/kernel/tracing/events/syscalls/sys_enter_delete_module").is_dir()
             }
             Self::Btf => Path::new("/sys/kernel/btf/vmlinux").is_file(),
             Self::Tty0 => tty::active().is_some(),
