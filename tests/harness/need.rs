@@ -23,6 +23,10 @@ pub enum Need {
     Tty0,
     /// The OpenTelemetry Collector was built.
     Collector,
+    /// The check of Kubernetes manifests was built.
+    ManifestCheck,
+    /// The image's file system was made.
+    Image,
     /// A v1 pids hierarchy.
     CgroupV1,
     /// A v2 hierarchy.
@@ -42,6 +46,8 @@ impl Need {
             Self::Btf => "btf",
             Self::Tty0 => "tty0",
             Self::Collector => "collector",
+            Self::ManifestCheck => "manifest-check",
+            Self::Image => "image",
             Self::CgroupV1 => "cgroup-v1",
             Self::CgroupV2 => "cgroup-v2",
             Self::KmsgWrite => "kmsg-write",
@@ -64,6 +70,8 @@ impl Need {
             Self::Btf => Path::new("/sys/kernel/btf/vmlinux").is_file(),
             Self::Tty0 => tty::active().is_some(),
             Self::Collector => programs::collector().is_file(),
+            Self::ManifestCheck => programs::manifest_check().is_file(),
+            Self::Image => programs::workspace().join("target/image/rootfs/usr/bin/warpgauge").is_file(),
             Self::CgroupV1 => cgroups::mount(cgroups::Version::V1).is_some(),
             Self::CgroupV2 => cgroups::mount(cgroups::Version::V2).is_some(),
             Self::KmsgWrite => std::fs::OpenOptions::new().write(true).open("/dev/kmsg").is_ok(),

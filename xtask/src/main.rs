@@ -9,9 +9,13 @@ mod bpf_object;
 mod build_ebpf;
 mod ci;
 mod collector;
+mod daemonset;
 mod debian;
 mod demo;
 mod docs;
+mod go;
+mod image;
+mod manifest_check;
 mod run;
 mod rust_src;
 mod rustc;
@@ -49,6 +53,13 @@ enum Command {
     Tidy,
     /// Write docs/metrics.md from the catalogue
     Docs,
+    /// Build the image's file system in target/image, or run the agent in it with only the DaemonSet's mounts
+    Image {
+        #[command(subcommand)]
+        command: image::Command,
+    },
+    /// Check the Kubernetes manifests of deploy/
+    Manifests,
     /// What CI runs, with seconds and budget of each phase
     Ci,
 }
@@ -71,6 +82,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Test => test::run(),
         Command::Tidy => tidy::run(),
         Command::Docs => docs::run(),
+        Command::Image { command } => image::run(command),
+        Command::Manifests => manifest_check::run(),
         Command::Ci => ci::run(),
     }
 }

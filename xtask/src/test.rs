@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, bail};
 
-use crate::{build_ebpf, ci::Phases, collector, shell, skips, workspace};
+use crate::{build_ebpf, ci::Phases, collector, image, manifest_check, shell, skips, workspace};
 
 /// Runs all tests.
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -50,11 +50,13 @@ impl Counts {
 pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Counts> {
     phases.time("build-ebpf", 360, build_ebpf::run)?;
     let collector = phases.time("collector", 600, || Ok(collector::build()))?;
+    phases.time("kubernetes", 60, || Ok(manifest_check::build()))?;
+    phases.time("image", 30, || Ok(image::build_if_possible()))?;
     phases.time("build", 360, || {
         shell::run(&mut shell::command("cargo", &["build", "--workspace", "--all-targets", "--quiet"]))
     })?;
     shell::mount_tracefs();
-    phases.time("test", 540, || cargo_test(collector.is_some(), in_ci))
+    phases.time("test", 500, || cargo_test(collector.is_some(), in_ci))
 }
 
 fn cargo_test(with_collector: bool, in_ci: bool) -> anyhow::Result<Counts> {
