@@ -22,7 +22,11 @@ fn check(scratch: &Scratch, manifest: &str) -> (bool, String) {
 #[test]
 fn the_daemonset_is_as_kubernetes_wants_it() {
     needs!(ManifestCheck);
-    assert_eq!(check(&Scratch::new("manifest"), &manifest()), (true, String::new()));
+    let scratch = Scratch::new("manifest");
+    assert_eq!(check(&scratch, &manifest()), (true, String::new()));
+    let with_options = manifest().replace("#: ", "");
+    assert!(with_options.contains("\n            - name: WARPGAUGE_CONFIG\n"), "{with_options}");
+    assert_eq!(check(&scratch, &with_options), (true, String::new()), "with every option");
 }
 
 #[test]

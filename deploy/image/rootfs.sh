@@ -1,5 +1,5 @@
 #!/bin/sh
-# The image's file system, without the agent itself: the C library and the trusted roots of TLS, from Debian's packages.
+# The image's file system: the C and C++ libraries and the trusted roots of TLS, from Debian's packages, and the agent.
 #
 # In: the folder to make, and the agent's program (optional). Out: the folder. Needs apt and dpkg, on Debian; nothing is
 # installed. Used by the Containerfile, and by `cargo xtask image`, which shows that the agent starts in it.
@@ -8,8 +8,9 @@ set -eu
 
 root=${1:?usage: rootfs.sh FOLDER [PROGRAM]}
 program=${2:-}
-# base-files has /etc/debian_version, by which NVIDIA's container runtime knows where libraries belong.
-packages="base-files libc6 libgcc-s1 ca-certificates"
+# base-files has /etc/debian_version, by which NVIDIA's container runtime knows where libraries belong; libstdc++6 is for
+# libdcgm, which is C++.
+packages="base-files libc6 libgcc-s1 libstdc++6 ca-certificates"
 
 [ ! -e "$root" ] || { echo "rootfs.sh: $root is there already" >&2; exit 1; }
 work=$(mktemp -d)
@@ -36,9 +37,9 @@ find "$root/usr/share/ca-certificates/mozilla" -name '*.crt' | LC_ALL=C sort | x
     > "$root/etc/ssl/certs/ca-certificates.crt"
 # Not needed to run: documents, translations, and 200 character sets.
 rm -rf "$root/usr/share/doc" "$root/usr/share/man" "$root/usr/share/locale" "$root/usr/share/ca-certificates" \
-    "$root"/usr/lib/*/gconv
+    "$root/usr/share/gdb" "$root/usr/share/gcc" "$root"/usr/lib/*/gconv
 # Places that are mounted over; the file system itself is read-only.
-for place in proc sys dev run/warpgauge run/nvidia/driver var/lib/warpgauge tmp; do mkdir -p "$root/$place"; done
+for place in proc sys dev tmp etc/warpgauge run/warpgauge run/nvidia/driver var/lib/warpgauge; do mkdir -p "$root/$place"; done
 
 if [ -n "$program" ]; then
     install -D -m 755 "$program" "$root/usr/bin/warpgauge"

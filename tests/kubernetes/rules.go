@@ -53,8 +53,8 @@ func rules(object runtime.Object, declared map[string]bool) (problems []string) 
 	}
 	switch object := object.(type) {
 	case *corev1.Namespace:
-	case *corev1.ServiceAccount:
-		isDeclared(declared, "Namespace", "", object.Namespace, metadata.Child("namespace"), say)
+	case *corev1.ServiceAccount, *corev1.ResourceQuota:
+		isDeclared(declared, "Namespace", "", accessor.GetNamespace(), metadata.Child("namespace"), say)
 	case *appsv1.DaemonSet:
 		isDeclared(declared, "Namespace", "", object.Namespace, metadata.Child("namespace"), say)
 		daemonSet(&object.Spec, field.NewPath("spec"), say)

@@ -69,3 +69,41 @@ fn passes(signal: &Signal) -> bool {
         | Signal::End { .. } => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::signal::GpuDetails;
+    use crate::model::{
+        Field, Gpu, HostField, MonoNs, Origin, Part, PciAddress, Reading, SampleValue, Samples, Subject,
+    };
+    use std::time::Duration;
+
+    #[test]
+    fn samples_of_the_host_go_on_under_the_name_of_their_gpu() {
+        let config = CorrelateConfig { call_threshold: Duration::from_secs(1), call_thresholds: [].into() };
+        let (mut correlate, mut out) = (Correlate::new(config, &Telemetry::default()), Vec::new());
+        let (at, address) = (MonoNs(1), "0000:3b:00.0");
+        let gpu = Gpu {
+            hw_id: "GPU-1".to_owned(),
+            index: None,
+            minor: None,
+            pci: PciAddress::parse(address),
+            model: None,
+            parent: None,
+            details: Box::<GpuDetails>::default(),
+        };
+        let samples = |hw_id: &str| {
+            let field = Field::Host(HostField::AerFatal);
+            let samples = Samples {
+                subject: Subject { hw_id: hw_id.into(), part: Part::Whole },
+                origin: Origin::Host,
+                readings: vec![Reading { at, field, value: SampleValue::Int(3) }],
+            };
+            Signal::Samples { at, samples: Box::new(samples) }
+        };
+        correlate.push(Signal::Gpu { at, gpu }, &mut out);
+        correlate.push(samples(address), &mut out);
+        assert_eq!(out.pop(), Some(Fact::Reading(samples("GPU-1"))));
+    }
+}

@@ -208,3 +208,21 @@ async fn it_reads_until_it_is_told_to_stop() {
     stop.cancel();
     assert!(matches!(task.await, Ok(Exit::Stopped)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_round_that_hangs_is_said_and_waited_for() {
+    let telemetry = Telemetry::default();
+    let (tx, mut rx) = queue(8);
+    let outlet = Outlet::new(tx, "host", &telemetry);
+    let (device_answers, hanging) = tokio::sync::oneshot::channel::<u32>();
+    let reading = tokio::spawn(hanging);
+    let waiting = tokio::spawn(async move { in_time(reading, &outlet).await });
+    let mut told = async || match rx.recv().await {
+        Some(Signal::Source { source, .. }) => (source.name, source.up, source.reason),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told().await, ("host".to_owned(), false, Some("slow".to_owned())));
+    device_answers.send(7).unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap(), Ok(7));
+    assert_eq!(told().await, ("host".to_owned(), true, None));
+}
