@@ -1,4 +1,6 @@
 //! One file of sysfs, kept open and read again and again: no path is looked up, and nothing allocated, per value.
+//! An open file of sysfs keeps neither its device nor a module. Trap: newer kernels wake a device out of runtime suspend
+//! for a read of its current link.
 //!
 //! In: a path, once; then a buffer per reading. Out: the value, or why there is none.
 //! What can go wrong: no such file, no right, a device that is gone (sysfs answers ENODEV on a file that is still open).
