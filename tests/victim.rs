@@ -1,7 +1,7 @@
 //! A process that makes real ioctls on a real device node, to be watched.
 //!
 //! In: `active`, `activate N`, `wait N`, `crowd N THREADS` (virtual terminals; the last two hang in the driver until N is
-//! shown), `script` (a call per line of its input), or `read-random BYTES` (one huge read, which spins). Out: lines.
+//! shown), `script` (a call per line of its input), `chdir NAME` or `unload NAME` (of a module that nobody has), or `read-random BYTES` (one huge read, which spins). Out: lines.
 //! What can go wrong: no terminal; the exit status is 1.
 #![expect(clippy::print_stdout, reason = "it talks to the test through its standard output")]
 
@@ -34,9 +34,12 @@ fn main() -> ExitCode {
         ["crowd", n, threads] => with_number(n, |n| with_number(threads, |threads| crowd(n, threads))),
         ["script"] => script(),
         ["wait", n] => with_number(n, wait),
+        ["chdir", name] => std::env::set_current_dir(name),
+        ["unload", name] => unload(name),
         ["read-random", n] => with_number(n, read_random),
         _ => Err(io::Error::other(
-            "usage: ioctl-victim active | activate N | wait N | crowd N THREADS | script | read-random BYTES",
+            "usage: ioctl-victim active | activate N | wait N | crowd N THREADS | script | chdir NAME | unload NAME \
+             | read-random BYTES",
         )),
     };
     match done {
@@ -114,6 +117,17 @@ fn unknown_ioctl(file: &File, command: usize) -> io::Result<()> {
     // SAFETY: the argument is 0, which is the address of nothing: a driver that takes it for one fails. The descriptor
     // is open.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), command as _, 0) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Only of names that no module has: nothing is ever unloaded.
+fn unload(name: &str) -> io::Result<()> {
+    if !name.ends_with("_none") {
+        return Err(io::Error::other(format!("{name}: must end with _none")));
+    }
+    let name = std::ffi::CString::new(name).map_err(io::Error::other)?;
+    // SAFETY: the name ends with NUL and lives past the call, which only reads it; the other argument is a number.
+    let result = unsafe { libc::syscall(libc::SYS_delete_module, name.as_ptr(), libc::O_NONBLOCK) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

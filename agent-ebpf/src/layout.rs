@@ -26,7 +26,7 @@ const fn v1_member(global: &'static str, structure: &'static str, names: &'stati
 }
 
 /// Every offset the programs use.
-pub const MEMBERS: [Member; 14] = [
+pub const MEMBERS: [Member; 18] = [
     member("TASK_FILES", "task_struct", &["files"]),
     member("TASK_LEADER", "task_struct", &["group_leader"]),
     member("TASK_START", "task_struct", &["start_boottime", "real_start_time"]),
@@ -36,6 +36,10 @@ pub const MEMBERS: [Member; 14] = [
     member("FILE_INODE", "file", &["f_inode"]),
     member("INODE_RDEV", "inode", &["i_rdev"]),
     member("INODE_MODE", "inode", &["i_mode"]),
+    member("TASK_CRED", "task_struct", &["cred"]),
+    member("CRED_EFFECTIVE", "cred", &["cap_effective"]),
+    member("CRED_NAMESPACE", "cred", &["user_ns"]),
+    member("NAMESPACE_LEVEL", "user_namespace", &["level"]),
     v1_member("TASK_CGROUPS", "task_struct", &["cgroups"]),
     v1_member("CSS_SET_SUBSYS", "css_set", &["subsys"]),
     v1_member("CSS_CGROUP", "cgroup_subsys_state", &["cgroup"]),

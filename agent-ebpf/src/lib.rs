@@ -15,6 +15,7 @@ pub mod layout;
 pub mod loss;
 pub mod prefix;
 pub mod returns;
+pub mod unload;
 
 #[cfg(feature = "user")]
 pub mod attach;
@@ -31,6 +32,8 @@ pub mod maps {
     pub const HISTOGRAMS: &str = "HISTOGRAMS";
     /// Ring buffer of [`SlowCall`](crate::calls::SlowCall).
     pub const SLOW_CALLS: &str = "SLOW_CALLS";
+    /// Ring buffer of [`Unload`](crate::unload::Unload).
+    pub const UNLOADS: &str = "UNLOADS";
     /// Array of `u64`, indexed by [`Loss`](crate::loss::Loss).
     pub const LOSSES: &str = "LOSSES";
     /// Array with one element: the watched majors, 0 where unused. A map, so that a change needs no reload.
@@ -42,6 +45,8 @@ pub mod maps {
     pub const HISTOGRAM_ENTRIES: u32 = 8192;
     /// Bytes of the ring buffer of slow calls.
     pub const SLOW_CALLS_BYTES: u32 = 256 * 1024;
+    /// Bytes of the ring buffer of unload attempts: a page, where pages are larger than this the loader takes one.
+    pub const UNLOADS_BYTES: u32 = 4096;
     /// Bytes of the ring buffer of log lines. Source: `aya-log-ebpf`, which fixes it.
     pub const LOG_BYTES: u32 = 128 * 1024;
     /// Most majors watched at once.

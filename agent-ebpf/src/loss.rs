@@ -21,11 +21,13 @@ pub enum Loss {
     FileUnreadable = 5,
     /// A call's return was not seen: its thread was found in a later call, and its length is unknown.
     ReturnMissed = 6,
+    /// The name of a module that somebody unloads could not be read: it may have been the driver's.
+    UnloadUnreadable = 7,
 }
 
 impl Loss {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::InFlightFull,
         Self::HistogramFull,
         Self::RingFull,
@@ -33,6 +35,7 @@ impl Loss {
         Self::TaskUnreadable,
         Self::FileUnreadable,
         Self::ReturnMissed,
+        Self::UnloadUnreadable,
     ];
 
     /// The value of `reason`.
@@ -45,6 +48,7 @@ impl Loss {
             Self::TaskUnreadable => "task_unreadable",
             Self::FileUnreadable => "file_unreadable",
             Self::ReturnMissed => "return_missed",
+            Self::UnloadUnreadable => "unload_unreadable",
         }
     }
 }

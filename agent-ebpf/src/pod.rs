@@ -7,6 +7,7 @@ use crate::calls::{InFlight, InFlightKey, SlowCall};
 use crate::histogram::{Histogram, HistogramKey};
 use crate::ioctl_type::TypeSet;
 use crate::prefix::Prefix;
+use crate::unload::Unload;
 
 macro_rules! pods {
     ($($name:ty),+) => {
@@ -18,19 +19,25 @@ macro_rules! pods {
     };
 }
 
-pods!(InFlightKey, InFlight, HistogramKey, Histogram, Prefix, SlowCall, TypeSet);
+pods!(InFlightKey, InFlight, HistogramKey, Histogram, Prefix, SlowCall, TypeSet, Unload);
 
-impl SlowCall {
-    /// An event as the ring buffer gives it; `None` if it has another length.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() != size_of::<Self>() {
-            return None;
-        }
-        // SAFETY: the length was checked, the read does not need alignment, and every bit pattern is a value (see
-        // `Pod` above).
-        Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
-    }
+macro_rules! events {
+    ($($name:ty),+) => {
+        $(impl $name {
+            /// An event as the ring buffer gives it; `None` if it has another length.
+            pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                if bytes.len() != size_of::<Self>() {
+                    return None;
+                }
+                // SAFETY: the length was checked, the read does not need alignment, and every bit pattern is a value
+                // (see `Pod` above).
+                Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
+            }
+        })+
+    };
 }
+
+events!(SlowCall, Unload);
 
 #[cfg(test)]
 mod tests {
@@ -43,5 +50,9 @@ mod tests {
         assert_eq!(SlowCall::from_bytes(&bytes).map(|event| event.key.tid), Some(77));
         assert_eq!(SlowCall::from_bytes(&bytes[1..]), None);
         assert_eq!(SlowCall::from_bytes(&[]), None);
+        assert_eq!(Unload::from_bytes(&bytes), None);
+        let mut bytes = [0u8; size_of::<Unload>()];
+        bytes[8..12].copy_from_slice(&78u32.to_ne_bytes());
+        assert_eq!(Unload::from_bytes(&bytes).map(|event| event.tgid), Some(78));
     }
 }

@@ -23,6 +23,7 @@ use crate::host::pid_namespace::{self, PidNamespace};
 use crate::host::state_dir::{Lock, StateDir, StateDirError};
 use crate::host::{self, cgroup_hierarchy};
 use crate::model::{Attributed, Delivery, Fact, Signal};
+use crate::sources::host::HostValues;
 use crate::sources::kmsg::KernelLog;
 use crate::sources::kmsg::state::{self, StateFile};
 use crate::sources::probes::Probes;
@@ -194,8 +195,11 @@ fn start_sources(
     let outlet = Outlet::new(signals.clone(), "kmsg", telemetry);
     running.spawn(supervise(kernel_log, outlet, stop.clone(), telemetry.clone()));
     let probes = Probes::new(config.probes.clone(), config.host.clone(), telemetry);
-    let outlet = Outlet::new(signals, "probes", telemetry);
+    let outlet = Outlet::new(signals.clone(), "probes", telemetry);
     running.spawn(supervise(probes, outlet, stop.clone(), telemetry.clone()));
+    let host_values = HostValues::new(config.host_values.clone(), config.host.clone());
+    let outlet = Outlet::new(signals, "host", telemetry);
+    running.spawn(supervise(host_values, outlet, stop.clone(), telemetry.clone()));
     running
 }
 

@@ -41,7 +41,7 @@ impl Setup {
 
     /// The same, with a copy of the agent.
     pub fn wrapped_program(dir: &Path, wrapper: &[&str], agent: &Path) -> Self {
-        let mut command = match wrapper {
+        let command = match wrapper {
             [] => Command::new(agent),
             [program, args @ ..] => {
                 let mut command = Command::new(program);
@@ -49,14 +49,20 @@ impl Setup {
                 command
             }
         };
+        let mut setup = Self::of(dir, command);
         let inherited = std::env::vars_os().filter(|(name, _)| {
             let name = name.to_string_lossy();
             name.starts_with("OTEL_") || name.starts_with("WARPGAUGE_")
         });
         for (name, _) in inherited {
-            command.env_remove(name);
+            setup.command.env_remove(name);
         }
-        command.arg("run").arg("--state-dir").arg(dir.join("state"));
+        setup.command.arg("run").arg("--state-dir").arg(dir.join("state"));
+        setup
+    }
+
+    /// A command that becomes an agent, just as it is; its log goes to `dir`.
+    pub fn of(dir: &Path, command: Command) -> Self {
         Self { command, log: dir.join("agent.log"), output: dir.join("agent.out") }
     }
 

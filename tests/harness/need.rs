@@ -15,12 +15,18 @@ pub enum Need {
     Root,
     /// The kernel programs were built (`cargo xtask build-ebpf`) and the kernel has BTF and tracefs.
     Probes,
+    /// The kernel has modules, and the event of unloading one.
+    Modules,
     /// The kernel describes its types.
     Btf,
     /// A virtual terminal to wait for.
     Tty0,
     /// The OpenTelemetry Collector was built.
     Collector,
+    /// The check of Kubernetes manifests was built.
+    ManifestCheck,
+    /// The image's file system was made.
+    Image,
     /// A v1 pids hierarchy.
     CgroupV1,
     /// A v2 hierarchy.
@@ -36,9 +42,12 @@ impl Need {
         match self {
             Self::Root => "root",
             Self::Probes => "probes",
+            Self::Modules => "modules",
             Self::Btf => "btf",
             Self::Tty0 => "tty0",
             Self::Collector => "collector",
+            Self::ManifestCheck => "manifest-check",
+            Self::Image => "image",
             Self::CgroupV1 => "cgroup-v1",
             Self::CgroupV2 => "cgroup-v2",
             Self::KmsgWrite => "kmsg-write",
@@ -55,9 +64,14 @@ impl Need {
                     && Path::new("/sys/kernel/btf/vmlinux").is_file()
                     && Path::new("/sys/kernel/tracing/events/syscalls/sys_enter_ioctl").is_dir()
             }
+            Self::Modules => {
+                Path::new("/sys/kernel/tracing/events/syscalls/sys_enter_delete_module").is_dir()
+            }
             Self::Btf => Path::new("/sys/kernel/btf/vmlinux").is_file(),
             Self::Tty0 => tty::active().is_some(),
             Self::Collector => programs::collector().is_file(),
+            Self::ManifestCheck => programs::manifest_check().is_file(),
+            Self::Image => programs::workspace().join("target/image/rootfs/usr/bin/warpgauge").is_file(),
             Self::CgroupV1 => cgroups::mount(cgroups::Version::V1).is_some(),
             Self::CgroupV2 => cgroups::mount(cgroups::Version::V2).is_some(),
             Self::KmsgWrite => std::fs::OpenOptions::new().write(true).open("/dev/kmsg").is_ok(),

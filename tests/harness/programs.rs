@@ -25,10 +25,11 @@ fn program(name: &str) -> PathBuf {
         if !by_cargo || std::env::var_os("WARPGAUGE_BUILT").is_some() {
             return; // `cargo xtask test`, or the demo (perhaps as another user): who started this has built them
         }
-        let packages =
-            ["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"];
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(packages).current_dir(workspace());
+        cargo.args(["build", "--quiet", "--bins"]).current_dir(workspace());
+        for package in ["warpgauge", "warpgauge-tests", "xtask"] {
+            cargo.args(["--package", package]);
+        }
         // What cargo says to this test about itself would make build scripts run again.
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_about_the_package(&name.to_string_lossy()))
         {
@@ -64,6 +65,16 @@ pub fn victim() -> PathBuf {
 pub fn collector() -> PathBuf {
     let built = || workspace().join("target/collector/otelcol-test");
     std::env::var_os("WARPGAUGE_COLLECTOR").map_or_else(built, PathBuf::from)
+}
+
+/// The check of Kubernetes manifests.
+pub fn manifest_check() -> PathBuf {
+    workspace().join("target/kubernetes/manifest-check")
+}
+
+/// The developer commands.
+pub fn xtask() -> PathBuf {
+    program("xtask")
 }
 
 /// The small built-in OTLP receiver that the demo falls back on.

@@ -9,10 +9,14 @@ mod bpf_object;
 mod build_ebpf;
 mod ci;
 mod collector;
+mod daemonset;
 mod debian;
 mod demo;
 mod docs;
 mod fuzz;
+mod go;
+mod image;
+mod manifest_check;
 mod real_nvml;
 mod run;
 mod rust_src;
@@ -58,6 +62,13 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Build the image's file system in target/image, or run the agent in it with only the DaemonSet's mounts
+    Image {
+        #[command(subcommand)]
+        command: image::Command,
+    },
+    /// Check the Kubernetes manifests of deploy/
+    Manifests,
     /// What CI runs, with seconds and budget of each phase
     Ci,
 }
@@ -81,6 +92,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Tidy => tidy::run(),
         Command::Docs => docs::run(),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+        Command::Image { command } => image::run(command),
+        Command::Manifests => manifest_check::run(),
         Command::Ci => ci::run(),
     }
 }

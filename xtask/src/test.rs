@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, bail};
 
-use crate::{build_ebpf, ci::Phases, collector, real_nvml, shell, skips, workspace};
+use crate::{build_ebpf, ci::Phases, collector, image, manifest_check, real_nvml, shell, skips, workspace};
 
 /// Runs all tests.
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -51,13 +51,15 @@ impl Counts {
 pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Counts> {
     phases.time("build-ebpf", 360, build_ebpf::run)?;
     let collector = phases.time("collector", 600, || Ok(collector::build()))?;
+    phases.time("kubernetes", 60, || Ok(manifest_check::build()))?;
+    phases.time("image", 30, || Ok(image::build_if_possible()))?;
     phases.time("build", 360, || {
         shell::run(&mut shell::command("cargo", &["build", "--workspace", "--all-targets", "--quiet"]))
     })?;
-    let nvml = phases.time("nvml", 60, || Ok(real_nvml::bring()))?;
+    let nvml = phases.time("nvml", 30, || Ok(real_nvml::bring()))?;
     shell::mount_tracefs();
     let brought = [("WARPGAUGE_COLLECTOR", collector), ("WARPGAUGE_REAL_NVML", nvml)];
-    phases.time("test", 540, || cargo_test(&brought, in_ci))
+    phases.time("test", 500, || cargo_test(&brought, in_ci))
 }
 
 /// `brought` are things that some tests need, by the variable that names them.

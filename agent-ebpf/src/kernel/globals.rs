@@ -37,6 +37,10 @@ globals! {
     FILE_INODE: u32 = 0;
     INODE_RDEV: u32 = 0;
     INODE_MODE: u32 = 0;
+    TASK_CRED: u32 = 0;
+    CRED_EFFECTIVE: u32 = 0;
+    CRED_NAMESPACE: u32 = 0;
+    NAMESPACE_LEVEL: u32 = 0;
     CSS_SET_SUBSYS: u32 = 0;
     CSS_CGROUP: u32 = 0;
     CGROUP_KN: u32 = 0;

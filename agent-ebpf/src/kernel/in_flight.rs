@@ -156,7 +156,7 @@ pub fn mark_dying() {
 }
 
 #[inline(always)]
-fn now() -> u64 {
+pub fn now() -> u64 {
     // SAFETY: takes nothing.
     unsafe { bpf_ktime_get_ns() }
 }

@@ -8,7 +8,9 @@ use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use warpgauge_ebpf::calls::{InFlight, InFlightKey};
 use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
 use warpgauge_ebpf::loss::{LOSSES as LOSS_COUNT, Loss};
-use warpgauge_ebpf::maps::{HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES, MAJOR_SLOTS, SLOW_CALLS_BYTES};
+use warpgauge_ebpf::maps::{
+    HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES, MAJOR_SLOTS, SLOW_CALLS_BYTES, UNLOADS_BYTES,
+};
 
 use super::counting::add_u64;
 
@@ -20,6 +22,9 @@ pub static HISTOGRAMS: HashMap<HistogramKey, Histogram> = HashMap::with_max_entr
 
 #[map]
 pub static SLOW_CALLS: RingBuf = RingBuf::with_byte_size(SLOW_CALLS_BYTES, 0);
+
+#[map]
+pub static UNLOADS: RingBuf = RingBuf::with_byte_size(UNLOADS_BYTES, 0);
 
 #[map]
 static LOSSES: Array<u64> = Array::with_max_entries(LOSS_COUNT, 0);

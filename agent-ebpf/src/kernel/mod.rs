@@ -11,6 +11,7 @@ mod maps;
 mod opening;
 mod programs;
 mod task;
+mod unloading;
 
 /// Nothing here panics: the compiler proves it, or the link fails for want of a panic machinery.
 #[panic_handler]

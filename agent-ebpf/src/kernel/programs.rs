@@ -13,6 +13,7 @@ use super::globals::FOREIGN_TYPES;
 use super::in_flight::{Begun, enter, foreign_thread, leave, mark_dying, pass_over};
 use super::opening::enter_open;
 use super::task::watched_device;
+use super::unloading::enter_unload;
 
 #[inline(always)]
 fn syscall(ctx: &TracePointContext) -> u32 {
@@ -90,6 +91,13 @@ pub fn openat_enter(ctx: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn call_exit(ctx: TracePointContext) -> u32 {
     leave(&ctx, syscall(&ctx), argument(&ctx, 0) as i64);
+    0
+}
+
+/// For `delete_module`, whose first argument is a name.
+#[tracepoint]
+pub fn delete_module_enter(ctx: TracePointContext) -> u32 {
+    enter_unload(&ctx, argument(&ctx, 0));
     0
 }
 

@@ -1,4 +1,5 @@
-//! What the current task is: its process's start time, its cgroup, and the device behind one of its descriptors.
+//! What the current task is: its process's start time, its cgroup, its rights, and the device behind one of its
+//! descriptors.
 //!
 //! In: the current task, and structure offsets from BTF. Out: plain numbers.
 //! What can go wrong: every step is a guarded read and may fail; a descriptor closed by another thread at the same time
@@ -11,8 +12,9 @@ use warpgauge_ebpf::globals::CGROUP_V1;
 use warpgauge_ebpf::loss::Loss;
 
 use super::globals::{
-    CGROUP_KN, CGROUP_MODE, CSS_CGROUP, CSS_SET_SUBSYS, FDT_FD, FDT_MAX, FILE_INODE, FILES_FDT, INODE_MODE,
-    INODE_RDEV, KN_ID, PIDS_SUBSYS, TASK_CGROUPS, TASK_FILES, TASK_LEADER, TASK_START,
+    CGROUP_KN, CGROUP_MODE, CRED_EFFECTIVE, CRED_NAMESPACE, CSS_CGROUP, CSS_SET_SUBSYS, FDT_FD, FDT_MAX,
+    FILE_INODE, FILES_FDT, INODE_MODE, INODE_RDEV, KN_ID, NAMESPACE_LEVEL, PIDS_SUBSYS, TASK_CGROUPS,
+    TASK_CRED, TASK_FILES, TASK_LEADER, TASK_START,
 };
 use super::maps::{MAJORS, lose};
 
@@ -120,4 +122,19 @@ pub fn watched(device: u32) -> bool {
     }
     let Some(majors) = MAJORS.get(0) else { return false };
     majors.contains(&major)
+}
+
+/// Whether the current task may unload modules: the capability, in the first user namespace. (In one of its own every
+/// user has all capabilities.) What cannot be read is taken for a yes.
+#[inline(always)]
+pub fn may_unload_modules() -> bool {
+    const CAP_SYS_MODULE: u64 = 1 << 16;
+    let may = || -> Result<bool, i32> {
+        let rights: u64 = member(current(), &TASK_CRED)?;
+        // one 64-bit word, or two of 32 bits with the lower one first
+        let effective: u64 = member(rights, &CRED_EFFECTIVE)?;
+        let level: u32 = member(member(rights, &CRED_NAMESPACE)?, &NAMESPACE_LEVEL)?;
+        Ok(effective & CAP_SYS_MODULE != 0 && level == 0)
+    };
+    may().unwrap_or(true)
 }

@@ -86,6 +86,7 @@ struct RawConfig {
     probes: RawProbes,
     stalls: RawStalls,
     export: RawExport,
+    host_values: RawHostValues,
 }
 
 #[derive(Default, Deserialize)]
@@ -130,6 +131,13 @@ struct RawExport {
     own_logs: Option<bool>,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawHostValues {
+    enabled: Option<bool>,
+    interval: Option<Spanned<String>>,
+}
+
 impl RawConfig {
     fn check(self, config: &mut Config, problems: &mut Problems<'_>) {
         set(&mut config.host.proc, self.host.proc);
@@ -165,6 +173,11 @@ impl RawConfig {
             config.correlate.call_thresholds.extend(threshold.map(|t| (operation, t)));
         }
         self.export.check(config, problems);
+        set(&mut config.host_values.enabled, self.host_values.enabled);
+        if let Some(text) = &self.host_values.interval {
+            let interval = problems.time("host_values.interval", text, limits::HOST_VALUES);
+            set(&mut config.host_values.interval, interval);
+        }
     }
 }
 
@@ -241,7 +254,8 @@ mod tests {
             "host: {proc: /host/proc}\nstate_dir: none\nkernel_log: {facilities: [kernel, user]}\n\
              probes: {majors: [4], cgroup: v1, scan_interval: 100ms}\n\
              stalls:\n  call_threshold: 2s\n  call_thresholds: {NV_ESC_RM_CONTROL: 5s}\n\
-             export: {endpoint: 'http://127.0.0.1:4317', metric_interval: 1s}\n",
+             export: {endpoint: 'http://127.0.0.1:4317', metric_interval: 1s}\n\
+             host_values: {enabled: false, interval: 30s}\n",
         );
         assert_eq!(problems, [] as [String; 0]);
         assert_eq!((config.host.proc, config.state_dir), (PathBuf::from("/host/proc"), None));
@@ -249,6 +263,7 @@ mod tests {
         assert_eq!((config.probes.majors, config.probes.cgroup), (Some(vec![4]), CgroupChoice::V1));
         assert_eq!(config.correlate.call_thresholds["NV_ESC_RM_CONTROL"], Duration::from_secs(5));
         assert_eq!(config.export.otlp.map(|o| o.endpoint).as_deref(), Some("http://127.0.0.1:4317"));
+        assert_eq!((config.host_values.enabled, config.host_values.interval.as_secs()), (false, 30));
     }
 
     /// The shipped example names every default; the commented lines are the ones without.
@@ -261,7 +276,8 @@ mod tests {
     #[test]
     fn every_problem_is_named_with_its_line() {
         let (_, problems) = read(
-            "kernel_log:\n  facilities: [kern]\nprobes:\n  cgroup: v3\n  scan_interval: 1h\nexport:\n  endpoint: nowhere\n",
+            "kernel_log:\n  facilities: [kern]\nprobes:\n  cgroup: v3\n  scan_interval: 1h\nexport:\n  endpoint: nowhere\n\
+             host_values: {interval: 1ms}\n",
         );
         let starts: Vec<&str> =
             problems.iter().filter_map(|p| p.rsplit_once(": must").map(|(s, _)| s)).collect();
@@ -272,6 +288,7 @@ mod tests {
                 "warpgauge.yaml:4: probes.cgroup: v3",
                 "warpgauge.yaml:5: probes.scan_interval: 1h",
                 "warpgauge.yaml:7: export.endpoint: nowhere",
+                "warpgauge.yaml:8: host_values.interval: 1ms",
             ],
             "{problems:?}"
         );

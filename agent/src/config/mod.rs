@@ -30,6 +30,8 @@ pub struct Config {
     pub correlate: CorrelateConfig,
     /// The exporters.
     pub export: ExportConfig,
+    /// Values of the host about its devices.
+    pub host_values: HostValuesConfig,
 }
 
 /// The kernel-log source.
@@ -67,6 +69,15 @@ pub enum CgroupChoice {
     V1,
     /// The unified hierarchy.
     V2,
+}
+
+/// Values of the host about its devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostValuesConfig {
+    /// Read them at all.
+    pub enabled: bool,
+    /// How often. Range: 1 s to 1 h.
+    pub interval: Duration,
 }
 
 /// The correlation.
@@ -160,6 +171,7 @@ impl Default for Config {
                 resource_attributes: Vec::new(),
                 own_logs: true,
             },
+            host_values: HostValuesConfig { enabled: true, interval: Duration::from_secs(10) },
         }
     }
 }
@@ -173,6 +185,7 @@ mod limits {
         (Duration::from_millis(250), Duration::from_secs(3_600));
     pub(super) const SCAN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
     pub(super) const READ: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
+    pub(super) const HOST_VALUES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3_600));
     pub(super) const METRIC_INTERVAL: (Duration, Duration) =
         (Duration::from_millis(100), Duration::from_secs(3_600));
 }

@@ -5,6 +5,7 @@
 //! What can go wrong: more episodes at once than a rule keeps; the surplus is refused and counted.
 
 pub mod driver_stall;
+pub mod host_devices;
 pub mod uses;
 pub mod xid;
 pub mod xid_catalog;
@@ -14,11 +15,13 @@ use crate::model::{Fact, Signal};
 use crate::telemetry::Telemetry;
 
 use driver_stall::DriverStalls;
+use host_devices::HostDevices;
 use xid::XidFindings;
 
 /// All rules, fed with every signal.
 #[derive(Debug)]
 pub struct Correlate {
+    devices: HostDevices,
     driver_stalls: DriverStalls,
     xids: XidFindings,
 }
@@ -26,11 +29,16 @@ pub struct Correlate {
 impl Correlate {
     /// Rules without any history.
     pub fn new(config: CorrelateConfig, telemetry: &Telemetry) -> Self {
-        Self { driver_stalls: DriverStalls::new(config, telemetry), xids: XidFindings::default() }
+        Self {
+            devices: HostDevices::new(telemetry),
+            driver_stalls: DriverStalls::new(config, telemetry),
+            xids: XidFindings::default(),
+        }
     }
 
     /// What `signal` adds, appended to `out`: findings first, then the reading they were drawn from.
-    pub fn push(&mut self, signal: Signal, out: &mut Vec<Fact>) {
+    pub fn push(&mut self, mut signal: Signal, out: &mut Vec<Fact>) {
+        self.devices.push(&mut signal);
         self.driver_stalls.push(&signal, out);
         self.xids.push(&signal, out);
         if passes(&signal) {
@@ -59,5 +67,43 @@ fn passes(signal: &Signal) -> bool {
         | Signal::Thread { .. }
         | Signal::DriverLog { .. }
         | Signal::End { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::signal::GpuDetails;
+    use crate::model::{
+        Field, Gpu, HostField, MonoNs, Origin, Part, PciAddress, Reading, SampleValue, Samples, Subject,
+    };
+    use std::time::Duration;
+
+    #[test]
+    fn samples_of_the_host_go_on_under_the_name_of_their_gpu() {
+        let config = CorrelateConfig { call_threshold: Duration::from_secs(1), call_thresholds: [].into() };
+        let (mut correlate, mut out) = (Correlate::new(config, &Telemetry::default()), Vec::new());
+        let (at, address) = (MonoNs(1), "0000:3b:00.0");
+        let gpu = Gpu {
+            hw_id: "GPU-1".to_owned(),
+            index: None,
+            minor: None,
+            pci: PciAddress::parse(address),
+            model: None,
+            parent: None,
+            details: Box::<GpuDetails>::default(),
+        };
+        let samples = |hw_id: &str| {
+            let field = Field::Host(HostField::AerFatal);
+            let samples = Samples {
+                subject: Subject { hw_id: hw_id.into(), part: Part::Whole },
+                origin: Origin::Host,
+                readings: vec![Reading { at, field, value: SampleValue::Int(3) }],
+            };
+            Signal::Samples { at, samples: Box::new(samples) }
+        };
+        correlate.push(Signal::Gpu { at, gpu }, &mut out);
+        correlate.push(samples(address), &mut out);
+        assert_eq!(out.pop(), Some(Fact::Reading(samples("GPU-1"))));
     }
 }

@@ -72,7 +72,8 @@ pub fn expected<'a>(call: &InFlight, syscalls: &'a mut [u64; 1], dying: bool) ->
     Expected { syscalls, arguments: [fd, op], outlives_syscall: call.kind == kind::CLOSE, dying }
 }
 
-fn printable(bytes: &[u8]) -> String {
+/// Text of a workload, up to its end, without control characters.
+pub(super) fn printable(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default());
     text.chars().filter(|c| !c.is_control()).collect()

@@ -6,7 +6,9 @@
 use warpgauge_ebpf::calls::{InFlight, InFlightKey};
 use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
 use warpgauge_ebpf::loss::LOSSES;
-use warpgauge_ebpf::maps::{HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES, LOG_BYTES, MAJOR_SLOTS, SLOW_CALLS_BYTES};
+use warpgauge_ebpf::maps::{
+    HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES, LOG_BYTES, MAJOR_SLOTS, SLOW_CALLS_BYTES, UNLOADS_BYTES,
+};
 
 /// The kernel's own part of a hash element, and of a bucket.
 const ELEMENT: u64 = 48;
@@ -20,7 +22,10 @@ pub fn map_bytes(possible_cpus: u32) -> u64 {
     let cpus = u64::from(possible_cpus);
     let in_flight = hash(IN_FLIGHT_ENTRIES, size_of::<InFlightKey>(), size_of::<InFlight>(), cpus);
     let histograms = hash(HISTOGRAM_ENTRIES, size_of::<HistogramKey>(), size_of::<Histogram>(), cpus);
-    let rings = [SLOW_CALLS_BYTES, LOG_BYTES].map(|bytes| u64::from(bytes) + RING_PAGES).iter().sum::<u64>();
+    let rings = [SLOW_CALLS_BYTES, UNLOADS_BYTES, LOG_BYTES]
+        .map(|bytes| u64::from(bytes) + RING_PAGES)
+        .iter()
+        .sum::<u64>();
     let arrays = [u64::from(LOSSES) * 8, 4 * MAJOR_SLOTS as u64, size_of::<Histogram>() as u64, PAGE];
     in_flight + histograms + rings + arrays.map(|bytes| bytes.next_multiple_of(PAGE)).iter().sum::<u64>()
 }

@@ -5,7 +5,7 @@
 //! as [`Exit::Unavailable`] with its remedy. Once at work, losses are counted in the kernel and published.
 //!
 //! Reading order: [`tactics`] (what is observed, and how) → [`object`] (loading) → [`watch`] (the loop's body) →
-//! [`in_flight`] and [`inside`] (calls that hang) → [`stats`] (calls that ended).
+//! [`in_flight`] and [`inside`] (calls that hang) → [`stats`] (calls that ended); and [`unload`], on its own.
 
 pub mod btf;
 pub mod call_signal;
@@ -20,11 +20,14 @@ pub mod offsets;
 pub mod stats;
 pub mod tactics;
 pub mod thread_files;
+pub mod unload;
 pub mod watch;
 
 use std::fs;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 use warpgauge_ebpf::ioctl_type::TypeSet;
@@ -47,6 +50,7 @@ use object::{Loaded, Settings};
 use offsets::Offsets;
 use tactics::Choice;
 use thread_files::ThreadFiles;
+use unload::UnloadAttempt;
 use watch::Watch;
 
 /// A call this long is announced while it lasts, and its end is reported. Half of the shortest useful threshold.
@@ -66,6 +70,7 @@ pub struct Probes {
     telemetry: Telemetry,
     /// It was said that system calls of threads cannot be seen.
     said_blind: bool,
+    unloads: Option<mpsc::Sender<UnloadAttempt>>,
 }
 
 /// What is known and chosen before the first signal.
@@ -79,7 +84,14 @@ struct Ready {
 impl Probes {
     /// Touches nothing yet.
     pub fn new(config: ProbesConfig, host: HostRoot, telemetry: &Telemetry) -> Self {
-        Self { config, host, telemetry: telemetry.clone(), said_blind: false }
+        Self { config, host, telemetry: telemetry.clone(), said_blind: false, unloads: None }
+    }
+
+    /// Tells `holder` of every attempt to unload the driver. Nothing waits for it: of a full channel it learns enough.
+    #[must_use]
+    pub fn telling_unloads(mut self, holder: mpsc::Sender<UnloadAttempt>) -> Self {
+        self.unloads = Some(holder);
+        self
     }
 
     fn publish(&self, ready: &Ready) {
@@ -153,7 +165,7 @@ impl Source for Probes {
 }
 
 impl Probes {
-    async fn watch(&self, ready: Ready, outlet: &Outlet, stop: &CancellationToken) -> Exit {
+    async fn watch(&self, mut ready: Ready, outlet: &Outlet, stop: &CancellationToken) -> Exit {
         let host_pids = ready.kernel.host_pids;
         if host_pids == Support::No {
             let source = SourceState {
@@ -168,6 +180,11 @@ impl Probes {
             outlet.offer(Signal::Source { at: mono_now(), source });
         }
         let lost_returns = self.telemetry.counter("warpgauge.probe.lost_returns", &[]);
+        // apart from the loop below, which waits where the pipeline is full; ends with this run
+        let mut beside = JoinSet::new();
+        if let Some(ring) = ready.loaded.unloads.take() {
+            beside.spawn(unload::watch(ring, self.unloads.clone()));
+        }
         let mut watch = Watch::new(
             ready.loaded,
             self.host.clone(),

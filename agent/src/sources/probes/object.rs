@@ -53,6 +53,8 @@ pub struct Loaded {
     pub histograms: HashMap<MapData, HistogramKey, Histogram>,
     /// Ends of slow calls.
     pub slow_calls: RingBuf<MapData>,
+    /// Attempts to unload the driver; `None` once it was handed on.
+    pub unloads: Option<RingBuf<MapData>>,
     /// Losses.
     pub losses: Array<MapData, u64>,
     /// Probes that this kernel refused, and why.
@@ -60,8 +62,8 @@ pub struct Loaded {
     majors: Array<MapData, [u32; MAJOR_SLOTS]>,
     log: Option<EbpfLogger<&'static dyn Log>>,
     // the programs go when their events and this go
-    _attachments: Vec<Attachment>,
-    _programs: Ebpf,
+    attachments: Vec<Attachment>,
+    programs: Ebpf,
 }
 
 /// Whether this build has the object.
@@ -91,12 +93,13 @@ impl Loaded {
             in_flight: HashMap::try_from(map(&mut ebpf, maps::IN_FLIGHT)?)?,
             histograms: HashMap::try_from(map(&mut ebpf, maps::HISTOGRAMS)?)?,
             slow_calls: RingBuf::try_from(map(&mut ebpf, maps::SLOW_CALLS)?)?,
+            unloads: Some(RingBuf::try_from(map(&mut ebpf, maps::UNLOADS)?)?),
             losses: Array::try_from(map(&mut ebpf, maps::LOSSES)?)?,
             broken,
             majors: array,
             log,
-            _attachments: attachments,
-            _programs: ebpf,
+            attachments,
+            programs: ebpf,
         })
     }
 
@@ -106,6 +109,15 @@ impl Loaded {
     /// The kernel refused to change the map.
     pub fn watch(&mut self, majors: [u32; MAJOR_SLOTS]) -> Result<(), MapError> {
         self.majors.set(0, majors, 0)
+    }
+
+    /// Puts one more program on an event, of whatever probe; tests use events that every kernel has.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn attach(&mut self, tracefs: &Path, hook: &Hook) -> Result<(), LoadError> {
+        self.attachments.push(attach_one(&mut self.programs, tracefs, hook)?);
+        Ok(())
     }
 
     /// Hands the programs' log lines to the agent's log.

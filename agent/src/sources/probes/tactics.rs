@@ -13,6 +13,8 @@ pub enum Probe {
     Open,
     Close,
     Mmap,
+    /// Unloading a module, which has no device: see [`super::unload`].
+    Unload,
 }
 
 /// A way to observe it.
@@ -47,10 +49,12 @@ pub struct Choice {
 }
 
 /// All probes.
-pub const PROBES: [Probe; 4] = [Probe::Ioctl, Probe::Open, Probe::Close, Probe::Mmap];
+pub const PROBES: [Probe; 5] = [Probe::Ioctl, Probe::Open, Probe::Close, Probe::Mmap, Probe::Unload];
 
 /// Best first.
 const TABLE: [Tactic; 3] = [Tactic::TracefsKprobe, Tactic::PerfKprobe, Tactic::SyscallTracepoint];
+/// The driver has no function that is called before its unload is decided.
+const OF_UNLOAD: [Tactic; 1] = [Tactic::SyscallTracepoint];
 
 /// Follows threads to their death; needed by every probe.
 pub const PROCESS_EXIT: Hook = hook("process_exit", "sched/sched_process_exit");
@@ -70,7 +74,12 @@ impl Probe {
             Self::Open => "open",
             Self::Close => "close",
             Self::Mmap => "mmap",
+            Self::Unload => "unload",
         }
+    }
+
+    fn table(self) -> &'static [Tactic] {
+        if self == Self::Unload { &OF_UNLOAD } else { &TABLE }
     }
 
     /// The hooks of the tracepoint tactic: ends before entries, so that no entry waits for an end nobody sees.
@@ -89,11 +98,13 @@ impl Probe {
             [hook("call_exit", "syscalls/sys_exit_close"), hook("close_enter", "syscalls/sys_enter_close")];
         const MMAP: [Hook; 2] =
             [hook("call_exit", "syscalls/sys_exit_mmap"), hook("mmap_enter", "syscalls/sys_enter_mmap")];
+        const UNLOAD: [Hook; 1] = [hook("delete_module_enter", "syscalls/sys_enter_delete_module")];
         match self {
             Self::Ioctl => &IOCTL,
             Self::Open => &OPEN,
             Self::Close => &CLOSE,
             Self::Mmap => &MMAP,
+            Self::Unload => &UNLOAD,
         }
     }
 }
@@ -121,10 +132,10 @@ pub fn choose(kernel: &Kernel) -> Vec<Choice> {
 
 fn choose_for(probe: Probe, kernel: &Kernel) -> Choice {
     let mut refused = Vec::new();
-    for tactic in TABLE {
-        match refusal(probe, tactic, kernel) {
-            None => return Choice { probe, tactic: Some(tactic), refused },
-            Some(reason) => refused.push((tactic, reason)),
+    for tactic in probe.table() {
+        match refusal(probe, *tactic, kernel) {
+            None => return Choice { probe, tactic: Some(*tactic), refused },
+            Some(reason) => refused.push((*tactic, reason)),
         }
     }
     Choice { probe, tactic: None, refused }
@@ -148,8 +159,9 @@ fn refusal(probe: Probe, tactic: Tactic, kernel: &Kernel) -> Option<&'static str
             // `open` is not on every architecture and `openat2` not in every kernel: one entry is enough
             let present = |hook: &&Hook| kernel.events.contains(&hook.event);
             let hooks = || probe.hooks().iter().filter(present);
-            let both = hooks().any(is_end) && hooks().any(|hook| !is_end(hook));
-            (!both).then_some("no_event")
+            let ends = hooks().any(is_end) || probe == Probe::Unload; // only its begin matters
+            let all = ends && hooks().any(|hook| !is_end(hook));
+            (!all).then_some("no_event")
         }
     }
 }
@@ -186,6 +198,7 @@ mod tests {
         for choice in choices {
             assert_eq!(choice.tactic, Some(Tactic::SyscallTracepoint), "{choice:?}");
             let why = [(Tactic::TracefsKprobe, "no_kprobes"), (Tactic::PerfKprobe, "unreadable")];
+            let why = if choice.probe == Probe::Unload { &[] } else { &why[..] };
             assert_eq!(choice.refused, why);
         }
     }
@@ -204,6 +217,11 @@ mod tests {
         let choices = choose(&kernel((6, 12), "ioctl"));
         assert_eq!(tactic(&choices, Probe::Ioctl), None);
         assert_eq!(tactic(&choices, Probe::Open), Some(Tactic::SyscallTracepoint));
+        // a kernel without modules
+        let choices = choose(&kernel((6, 12), "delete_module"));
+        assert_eq!(tactic(&choices, Probe::Unload), None);
+        let unload = choices.iter().find(|c| c.probe == Probe::Unload).expect("there");
+        assert_eq!(unload.refused, [(Tactic::SyscallTracepoint, "no_event")]);
         // aarch64 has no open(2)
         let choices = choose(&Kernel {
             events: vec!["syscalls/sys_enter_openat", "syscalls/sys_exit_openat"],
