@@ -73,7 +73,7 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::{Order, Report, order, report};
+    use super::super::{Order, Report, order, report};
     use super::*;
 
     #[test]
