@@ -18,7 +18,7 @@ use warpgauge::export::findings::Findings;
 use warpgauge::export::otlp::resource::HostFacts;
 use warpgauge::pipeline::PipelineError;
 use warpgauge::telemetry::Telemetry;
-use warpgauge::{logging, pipeline};
+use warpgauge::{logging, pipeline, worker};
 
 /// Problems were found.
 const PROBLEMS: u8 = 1;
@@ -41,6 +41,9 @@ struct Cli {
 enum Command {
     /// Watch this node (also the default)
     Run(RunArgs),
+    /// Holds the vendors' libraries; started by the agent
+    #[command(hide = true)]
+    Worker(worker::Arguments),
 }
 
 #[derive(Args)]
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
     };
     let args = match cli.command {
         Some(Command::Run(args)) => args,
+        Some(Command::Worker(arguments)) => return worker::run(&arguments),
         None => cli.run,
     };
     let config = match config::load(args.flags, |name| std::env::var(name).ok()) {
