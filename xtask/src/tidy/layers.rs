@@ -8,14 +8,17 @@ use super::Source;
 /// Each part of the agent, and the parts it may use besides itself.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &[]),
+    ("wire", &[]),
+    ("worker", &["wire", "model", "host"]), // another process: what it says is a source's to read
     ("telemetry", &[]),
     ("host", &["model", "config"]),
     ("config", &["host", "model"]),
-    ("sources", &["model", "host", "config", "telemetry"]),
+    ("sources", &["model", "host", "config", "telemetry", "wire"]),
     ("correlate", &["model", "config", "telemetry"]), // no `host`: it does no input or output
     ("enrich", &["model", "host", "config", "telemetry"]),
     ("export", &["model", "host", "config", "telemetry"]), // no `sources`: it cannot reach back
     ("logging", &["config", "host", "export", "telemetry"]),
+    ("control", &["sources", "host", "config", "telemetry", "model"]),
     ("supervise", &["sources", "model", "host", "telemetry"]),
 ];
 
