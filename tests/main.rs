@@ -12,3 +12,4 @@ mod kernel_log;
 mod kernel_types;
 mod replay;
 mod self_metrics;
+mod worker_process;

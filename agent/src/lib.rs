@@ -34,6 +34,7 @@ pub mod enrich;
 pub mod export;
 
 pub mod config;
+pub mod control;
 pub mod host;
 pub mod logging;
 pub mod pipeline;

@@ -14,6 +14,8 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 use warpgauge::config::{self, Config, flags::Flags};
+use warpgauge::control::client;
+use warpgauge::control::message::Request;
 use warpgauge::export::findings::Findings;
 use warpgauge::export::otlp::resource::HostFacts;
 use warpgauge::pipeline::PipelineError;
@@ -41,9 +43,55 @@ struct Cli {
 enum Command {
     /// Watch this node (also the default)
     Run(RunArgs),
+    /// Let the driver be unloaded, or use it again
+    Driver {
+        #[command(subcommand)]
+        action: DriverAction,
+        #[command(flatten)]
+        agent: AgentArgs,
+    },
+    /// Make room for a profiler such as Nsight, or take the counters back
+    Profiling {
+        #[command(subcommand)]
+        action: ProfilingAction,
+        #[command(flatten)]
+        agent: AgentArgs,
+    },
+    /// What this DCGM and these GPUs give, one JSON object per line
+    Fields(AgentArgs),
     /// Holds the vendors' libraries; started by the agent
     #[command(hide = true)]
     Worker(worker::Arguments),
+}
+
+#[derive(Subcommand)]
+enum DriverAction {
+    /// Let go of the driver until it is taken again
+    Release,
+    /// Use the driver again
+    Take,
+}
+
+#[derive(Subcommand)]
+enum ProfilingAction {
+    /// Stop sampling profiling fields
+    Pause,
+    /// Sample them again
+    Resume,
+}
+
+/// Which agent is asked.
+#[derive(Args)]
+struct AgentArgs {
+    /// Directory of the running agent's control socket
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "WARPGAUGE_RUN_DIR",
+        default_value = "/run/warpgauge",
+        global = true
+    )]
+    run_dir: PathBuf,
 }
 
 #[derive(Args)]
@@ -70,6 +118,25 @@ fn main() -> ExitCode {
     };
     let args = match cli.command {
         Some(Command::Run(args)) => args,
+        Some(Command::Driver { action, agent }) => {
+            return ask(
+                &agent,
+                match action {
+                    DriverAction::Release => Request::DriverRelease,
+                    DriverAction::Take => Request::DriverTake,
+                },
+            );
+        }
+        Some(Command::Profiling { action, agent }) => {
+            return ask(
+                &agent,
+                match action {
+                    ProfilingAction::Pause => Request::ProfilingPause,
+                    ProfilingAction::Resume => Request::ProfilingResume,
+                },
+            );
+        }
+        Some(Command::Fields(agent)) => return ask(&agent, Request::Fields),
         Some(Command::Worker(arguments)) => return worker::run(&arguments),
         None => cli.run,
     };
@@ -93,6 +160,23 @@ fn main() -> ExitCode {
         let _ = writeln!(io::stderr(), "warpgauge: {e:#}");
         ExitCode::from(PROBLEMS)
     })
+}
+
+/// Asks the running agent; its lines go to standard output.
+fn ask(agent: &AgentArgs, request: Request) -> ExitCode {
+    let mut stdout = io::stdout().lock();
+    let asked = client::ask(&agent.run_dir, request, |line| writeln!(stdout, "{line}"));
+    match asked {
+        // Nothing to do when nobody reads it. The lines of `fields` are for machines, this one is not.
+        Ok(last) if request == Request::Fields => drop(writeln!(io::stderr(), "{last}")),
+        Ok(last) => drop(writeln!(stdout, "{last}")),
+        Err(error) => {
+            // Nothing to do when the terminal is gone.
+            let _ = writeln!(io::stderr(), "warpgauge: {}", printable(&error.to_string()));
+            return ExitCode::from(PROBLEMS);
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn run(config: Config) -> anyhow::Result<ExitCode> {

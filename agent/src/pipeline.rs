@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::control;
 use crate::correlate::Correlate;
 use crate::enrich::lookup::Lookup;
 use crate::enrich::{Ask, Attributor};
@@ -27,6 +28,8 @@ use crate::sources::kmsg::KernelLog;
 use crate::sources::kmsg::state::{self, StateFile};
 use crate::sources::probes::Probes;
 use crate::sources::replay::{self, BadLine};
+use crate::sources::worker::hold::DriverHold;
+use crate::sources::worker::{self, Worker, desk};
 use crate::sources::{self, Outlet};
 use crate::supervise::supervise;
 use crate::telemetry::Telemetry;
@@ -194,8 +197,23 @@ fn start_sources(
     let outlet = Outlet::new(signals.clone(), "kmsg", telemetry);
     running.spawn(supervise(kernel_log, outlet, stop.clone(), telemetry.clone()));
     let probes = Probes::new(config.probes.clone(), config.host.clone(), telemetry);
-    let outlet = Outlet::new(signals, "probes", telemetry);
+    let outlet = Outlet::new(signals.clone(), "probes", telemetry);
     running.spawn(supervise(probes, outlet, stop.clone(), telemetry.clone()));
+    let hold = DriverHold::default();
+    let (desk, questions) = desk::desk();
+    let parts = worker::Parts {
+        config: config.worker.clone(),
+        host: config.host.clone(),
+        lock_dir: config.state_dir.clone().or_else(|| config.run_dir.clone()),
+        hold: hold.clone(),
+        questions,
+    };
+    let worker = Worker::new(parts, telemetry);
+    let outlet = Outlet::new(signals, "worker", telemetry);
+    running.spawn(supervise(worker, outlet, stop.clone(), telemetry.clone()));
+    let desk = config.worker.is_on().then_some(desk);
+    let parts = control::Parts { run_dir: config.run_dir.clone(), hold, desk };
+    running.spawn(control::run(parts, telemetry.clone(), stop.clone()));
     running
 }
 

@@ -56,7 +56,11 @@ impl Setup {
         for (name, _) in inherited {
             command.env_remove(name);
         }
-        command.arg("run").arg("--state-dir").arg(dir.join("state"));
+        command
+            .arg("run")
+            .arg("--state-dir")
+            .arg(dir.join("state"))
+            .env("WARPGAUGE_RUN_DIR", dir.join("run"));
         Self { command, log: dir.join("agent.log"), output: dir.join("agent.out") }
     }
 
