@@ -42,7 +42,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Watch this node (also the default)
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Let the driver be unloaded, or use it again
     Driver {
         #[command(subcommand)]
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
         }
     };
     let args = match cli.command {
-        Some(Command::Run(args)) => args,
+        Some(Command::Run(args)) => *args,
         Some(Command::Driver { action, agent }) => {
             return ask(
                 &agent,

@@ -174,7 +174,7 @@ impl Talk {
             Err(_) => return Some(Ended::AgentGone),
         }
         loop {
-            match self.decoder.next::<Order>() {
+            match self.decoder.take::<Order>() {
                 Ok(None) => return None,
                 Ok(Some(order)) => {
                     if let Err(what) = self.obey(order) {

@@ -50,7 +50,7 @@ impl Agent {
 
     async fn next(&mut self) -> Kind {
         loop {
-            if let Some(report) = self.decoder.next::<Report>().unwrap() {
+            if let Some(report) = self.decoder.take::<Report>().unwrap() {
                 return report.kind.unwrap();
             }
             let mut buffer = vec![0; 64 * 1024];

@@ -9,8 +9,6 @@
 mod calls;
 pub mod dcgm;
 mod io;
-#[cfg(test)]
-mod io_tests;
 pub mod link;
 mod lock;
 pub mod nvml;
@@ -144,3 +142,6 @@ fn say(what: &str) {
     // Nothing to do when it is gone.
     let _ = writeln!(std::io::stderr(), "warpgauge worker: {what}");
 }
+
+#[cfg(test)]
+mod io_tests;

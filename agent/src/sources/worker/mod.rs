@@ -13,8 +13,6 @@ pub mod deadline;
 pub mod desk;
 pub mod hold;
 pub mod intake;
-#[cfg(test)]
-mod intake_tests;
 pub mod inventory;
 pub mod memory;
 pub mod orders;
@@ -322,3 +320,6 @@ impl Source for Worker {
         Exit::Stopped
     }
 }
+
+#[cfg(test)]
+mod intake_tests;

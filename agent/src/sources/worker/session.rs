@@ -271,7 +271,7 @@ impl<'a> Session<'a> {
         loop {
             // In portions: a thousand small reports are handed on before the next thousand are made.
             for _ in 0..REPORTS_AT_ONCE {
-                let kind = match self.decoder.next::<Report>() {
+                let kind = match self.decoder.take::<Report>() {
                     Ok(None) => {
                         self.shared.tell.signals(self.outlet, &mut signals).await;
                         return true;
