@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -53,18 +54,17 @@ impl Worker {
             let mut buffer = [0; 4_096];
             match self.socket.read(&mut buffer) {
                 Ok(0) => return None,
-                Ok(n) => self.decoder.push(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::ConnectionReset => return None,
-                Err(e) => panic!("no report: {e}"),
+                read => self.decoder.push(&buffer[..read.unwrap()]),
             }
         }
     }
 
     fn hello(&mut self) -> Hello {
-        match self.next() {
-            Some(Kind::Hello(hello)) => hello,
-            other => panic!("{other:?}"),
-        }
+        let first = self.next();
+        let hello = if let Some(Kind::Hello(hello)) = &first { Some(hello.clone()) } else { None };
+        assert!(hello.is_some(), "{first:?}");
+        hello.unwrap()
     }
 
     fn wait(&mut self) -> ExitStatus {
@@ -171,6 +171,22 @@ fn a_worker_that_crashes_is_replaced_at_once_and_the_agent_stays() {
 }
 
 #[test]
+fn no_worker_is_started_while_one_that_was_given_up_lives() {
+    let scratch = Scratch::new("worker-held");
+    let state = scratch.path().join("state");
+    std::fs::DirBuilder::new().mode(0o700).create(&state).unwrap();
+    let mut holder = Worker::start(&state.join("worker.lock"));
+    holder.hello();
+    let given_up = worker_of(scratch.path());
+    let mut agent = start(&scratch);
+    wait_for("the reason", 10, || agent.log().contains("reason=\"abandoned\"").then_some(()));
+    assert!(agent.is_running() && worker_of(scratch.path()) == given_up, "{}", agent.log());
+    drop(holder);
+    wait_for("a worker of its own", 5, || worker_of(scratch.path()).filter(|pid| Some(*pid) != given_up));
+    assert!(agent.terminate().success());
+}
+
+#[test]
 fn the_worker_does_not_outlive_an_agent_that_is_killed() {
     let scratch = Scratch::new("worker-orphan");
     let agent = start(&scratch);
@@ -187,6 +203,7 @@ fn the_driver_is_released_and_taken_by_hand() {
     wait_for("the control socket", 10, || scratch.path().join("run/control.sock").exists().then_some(()));
     let (status, said) = ask(scratch.path(), &["driver", "release"]);
     assert_eq!((status, worker_of(scratch.path())), (Some(0), None), "{said}");
+    wait_for("the reason", 5, || agent.log().contains("reason=\"released\"").then_some(()));
     let (status, said) = ask(scratch.path(), &["profiling", "pause"]);
     assert!(status == Some(1) && said.contains("`warpgauge driver take` takes it again"), "{said}");
     let (status, said) = ask(scratch.path(), &["driver", "take"]);

@@ -44,7 +44,7 @@ fn read_regular(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-fn apply_text(name: &str, text: &str, config: &mut Config, problems: &mut Vec<String>) {
+pub(super) fn apply_text(name: &str, text: &str, config: &mut Config, problems: &mut Vec<String>) {
     if text.trim().is_empty() {
         return;
     }

@@ -115,3 +115,68 @@ fn check_groups(groups: Spanned<Vec<RawGroup>>, config: &mut WorkerConfig, probl
     }
     config.groups = checked;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Config;
+    use super::super::file::apply_text;
+    use super::*;
+
+    fn read(text: &str) -> (WorkerConfig, Vec<String>) {
+        let (mut config, mut problems) = (Config::default(), Vec::new());
+        apply_text("w.yaml", text, &mut config, &mut problems);
+        (config.worker, problems)
+    }
+
+    #[test]
+    fn every_key_arrives_and_fields_may_be_numbers_or_names() {
+        let (config, problems) = read(
+            "worker:\n  enabled: false\n  engine: tcp://host:5555\n  dcgm: false\n  dcgm_library: /d.so\n  nvml: false\n  \
+             nvml_library: /n.so\n  nvml_interval: 2s\n  health_interval: 0s\n  memory_limit: 1GiB\n  groups:\n  \
+             - {name: mine, interval: 250ms, fields: [100, DCGM_FI_DEV_GPU_TEMP, \"140\"]}\n",
+        );
+        assert_eq!(problems, [] as [String; 0]);
+        let want = WorkerConfig {
+            enabled: false,
+            engine: "tcp://host:5555".to_owned(),
+            dcgm: false,
+            dcgm_library: Some("/d.so".into()),
+            nvml: false,
+            nvml_library: Some("/n.so".into()),
+            nvml_interval: Duration::from_secs(2),
+            health_interval: Duration::ZERO,
+            memory_limit: 1 << 30,
+            groups: vec![WatchGroup {
+                name: "mine".to_owned(),
+                interval: Duration::from_millis(250),
+                fields: ["100", "DCGM_FI_DEV_GPU_TEMP", "140"].map(str::to_owned).to_vec(),
+            }],
+        };
+        assert_eq!(config, want);
+    }
+
+    #[test]
+    fn every_problem_is_named_with_its_line() {
+        let (_, problems) = read(
+            "worker:\n  engine: http://host\n  nvml_interval: 1ms\n  memory_limit: 1MiB\n  groups:\n  \
+             - name: a b\n    interval: 2h\n    fields: [0, x y]\n  - name: b\n    interval: 1s\n    fields: []\n  \
+             - name: b\n    interval: 1s\n    fields: [1]\n",
+        );
+        let starts: Vec<&str> =
+            problems.iter().filter_map(|p| p.rsplit_once(": must").map(|(start, _)| start)).collect();
+        let want = [
+            "w.yaml:2: worker.engine: http://host",
+            "w.yaml:3: worker.nvml_interval: 1ms",
+            "w.yaml:4: worker.memory_limit: 1MiB",
+            "w.yaml:6: worker.groups: a b",
+            "w.yaml:7: worker.groups.interval: 2h",
+            "w.yaml:8: worker.groups.fields: 0",
+            "w.yaml:8: worker.groups.fields: x y",
+            "w.yaml:9: worker.groups: b: 0 fields",
+            "w.yaml:12: worker.groups: b",
+        ];
+        assert_eq!(starts, want, "{problems:#?}");
+    }
+}

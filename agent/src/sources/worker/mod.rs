@@ -180,6 +180,12 @@ impl Worker {
         }
     }
 
+    /// What a session shares with the next one, for its tests.
+    #[cfg(test)]
+    fn into_shared(self) -> Shared {
+        self.shared
+    }
+
     /// Why no worker may be started now.
     fn blocked(&mut self) -> Option<Without> {
         let now = mono_now();
@@ -323,3 +329,5 @@ impl Source for Worker {
 
 #[cfg(test)]
 mod intake_tests;
+#[cfg(test)]
+mod session_tests;

@@ -91,6 +91,8 @@ pub(super) struct Session<'a> {
     booked: (Duration, Duration),
     /// What it had dropped by the last heartbeat.
     dropped: (u64, u64),
+    /// Empty between two reads; kept for its memory.
+    signals: Vec<Signal>,
 }
 
 impl<'a> Session<'a> {
@@ -107,6 +109,7 @@ impl<'a> Session<'a> {
             weigh_at: Instant::now() + LOOK,
             booked: Default::default(),
             dropped: (0, 0),
+            signals: Vec::new(),
         }
     }
 
@@ -267,15 +270,19 @@ impl<'a> Session<'a> {
             Err(error) if is_passing(error.kind()) => return true,
             Err(_) => return false,
         }
-        let mut signals = Vec::new();
+        let mut signals = std::mem::take(&mut self.signals);
+        let open = self.take_reports(&mut signals).await;
+        self.shared.tell.signals(self.outlet, &mut signals).await;
+        self.signals = signals;
+        open
+    }
+
+    async fn take_reports(&mut self, signals: &mut Vec<Signal>) -> bool {
         loop {
             // In portions: a thousand small reports are handed on before the next thousand are made.
             for _ in 0..REPORTS_AT_ONCE {
                 let kind = match self.decoder.take::<Report>() {
-                    Ok(None) => {
-                        self.shared.tell.signals(self.outlet, &mut signals).await;
-                        return true;
-                    }
+                    Ok(None) => return true,
                     Ok(Some(report)) => report.kind,
                     Err(error) => {
                         self.garbage(&error);
@@ -283,11 +290,11 @@ impl<'a> Session<'a> {
                     }
                 };
                 let Some(kind) = kind else { continue }; // of a newer worker
-                if let Some(aside) = self.shared.intake.push(mono_now(), kind, &mut signals) {
-                    self.aside(aside, &mut signals).await;
+                if let Some(aside) = self.shared.intake.push(mono_now(), kind, signals) {
+                    self.aside(aside, signals).await;
                 }
             }
-            self.shared.tell.signals(self.outlet, &mut signals).await;
+            self.shared.tell.signals(self.outlet, signals).await;
         }
     }
 

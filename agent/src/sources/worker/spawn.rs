@@ -93,6 +93,12 @@ fn kept(all: impl Iterator<Item = (OsString, OsString)>) -> impl Iterator<Item =
 }
 
 impl Process {
+    /// Any process, for a test that plays the worker itself.
+    #[cfg(test)]
+    pub(super) fn of(child: Child) -> Self {
+        Self { child }
+    }
+
     /// Its pid.
     pub fn pid(&self) -> u32 {
         self.child.id()

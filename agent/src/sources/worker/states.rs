@@ -87,12 +87,6 @@ impl States {
         }
     }
 
-    /// Whether a source was told to be up.
-    pub fn is_up(&self, origin: Origin) -> bool {
-        let told = self.known.iter().find(|known| known.name == origin.name()).and_then(|k| k.told.as_ref());
-        told.is_some_and(|told| told.up)
-    }
-
     /// What is different from what was told, which counts as told now.
     pub fn changes(&mut self) -> Vec<Change> {
         let without = self.without_worker;
@@ -113,7 +107,7 @@ impl Known {
                 return None;
             }
             (state(false, Some(why.reason.to_owned()), None), why.what.to_owned(), why.remedy.to_owned())
-        } else if let Some(late) = &self.late {
+        } else if let Some(late) = self.late.as_ref().filter(|_| self.expected || self.reported.is_some()) {
             let device = late.hw_id.as_deref().map_or(String::new(), |hw_id| format!(" for {hw_id}"));
             let what = format!("{}{device} has not come back", late.call);
             let remedy = "nothing yet: slow calls often come back; look at the kernel log for XIDs";
@@ -155,7 +149,7 @@ mod tests {
         assert!(states.report(says("dcgm", true, "")) && states.report(says("nvml", false, "no_driver")));
         let want = [("dcgm", true, String::new()), ("nvml", false, "no_driver".to_owned())];
         assert_eq!(told(&mut states), want);
-        assert_eq!((told(&mut states), states.is_up(Origin::Dcgm)), (vec![], true));
+        assert_eq!(told(&mut states), []);
         let call = LateCall { call: "f".to_owned(), hw_id: None, began: MonoNs(1) };
         states.late(Origin::Dcgm, Some(call.clone()));
         let slow = states.changes();
@@ -176,6 +170,9 @@ mod tests {
         let mut states = States::new(false, true);
         states.none(GONE);
         assert_eq!(told(&mut states), [("nvml", false, "down".to_owned())], "DCGM is not configured");
+        let silent = LateCall { call: "worker silent".to_owned(), hw_id: None, began: MonoNs(1) };
+        states.late(Origin::Dcgm, Some(silent));
+        assert_eq!(told(&mut states), [], "and not late either");
         states.begin();
         states.report(says("profiling", false, "stuck\u{1b}[31m or worse"));
         assert_eq!(told(&mut states), [("profiling", false, "down".to_owned())], "no word: not passed on");

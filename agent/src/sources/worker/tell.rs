@@ -41,16 +41,19 @@ impl Tell {
 
     /// Hands signals on.
     pub async fn signals(&self, outlet: &Outlet, signals: &mut Vec<Signal>) {
+        let mut patient = true; // one wait for all of them
         for signal in signals.drain(..) {
             match signal {
                 Signal::Samples { .. } | Signal::Processes { .. } | Signal::VendorCalls { .. } => {
                     outlet.offer(signal);
                 }
-                _ => {
+                _ if patient => {
                     if timeout(PATIENCE, outlet.send(signal)).await.is_err() {
                         self.refused.pipeline.add(1);
+                        patient = false;
                     }
                 }
+                _ => outlet.offer(signal),
             }
         }
     }
