@@ -217,6 +217,30 @@ fn the_driver_is_released_and_taken_by_hand() {
 }
 
 #[test]
+fn a_silent_worker_is_slow_and_even_then_the_driver_is_let_go_of() {
+    let scratch = Scratch::new("worker-silent");
+    let mut agent = start(&scratch);
+    let worker = wait_for("a worker", 10, || worker_of(scratch.path()));
+    wait_for("the control socket", 10, || scratch.path().join("run/control.sock").exists().then_some(()));
+    wait_for("its greeting", 10, || agent.log().contains("nvml").then_some(()));
+    kill_process(worker, Signal::STOP).unwrap();
+    let slow = |name: &str| {
+        let log = agent.log();
+        let of = |line: &str| {
+            line.contains(&format!("source=\"{name}\" reason=\"slow\"")) && line.contains("worker silent")
+        };
+        log.lines().any(of)
+    };
+    wait_for("both to be slow", 5, || (slow("dcgm") && slow("nvml")).then_some(()));
+    assert_eq!(worker_of(scratch.path()), Some(worker), "nothing is killed for it");
+    let begun = std::time::Instant::now();
+    let (status, said) = ask(scratch.path(), &["driver", "release"]);
+    assert_eq!((status, worker_of(scratch.path())), (Some(0), None), "{said}");
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(agent.is_running() && agent.terminate().success());
+}
+
+#[test]
 fn a_second_agent_leaves_the_control_socket_to_the_first() {
     let scratch = Scratch::new("worker-second");
     let mut first = start(&scratch);

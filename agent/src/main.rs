@@ -167,8 +167,8 @@ fn ask(agent: &AgentArgs, request: Request) -> ExitCode {
     let mut stdout = io::stdout().lock();
     let asked = client::ask(&agent.run_dir, request, |line| writeln!(stdout, "{line}"));
     match asked {
-        // Nothing to do when nobody reads it. The lines of `fields` are for machines, this one is not.
-        Ok(last) if request == Request::Fields => drop(writeln!(io::stderr(), "{last}")),
+        Ok(last) if last.is_empty() => {}
+        // Nothing to do when nobody reads it.
         Ok(last) => drop(writeln!(stdout, "{last}")),
         Err(error) => {
             // Nothing to do when the terminal is gone.

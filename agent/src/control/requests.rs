@@ -60,13 +60,18 @@ async fn ask(parts: &Parts, question: Question, to: &mpsc::Sender<Reply>) -> Rep
     };
     loop {
         match timeout(ANSWER, answers.recv()).await {
-            Ok(Some(answer)) if answer.more => {
-                if to.send(Reply::Line(answer.text)).await.is_err() {
-                    return Reply::NotDone(String::new()); // the client has gone
+            Ok(Some(answer)) if !answer.done => return Reply::NotDone(answer.text),
+            Ok(Some(answer)) if question == Question::Fields => {
+                for line in answer.text.lines() {
+                    if to.send(Reply::Line(line.to_owned())).await.is_err() {
+                        return Reply::NotDone(String::new()); // the client has gone
+                    }
+                }
+                if !answer.more {
+                    return Reply::Done(String::new());
                 }
             }
-            Ok(Some(answer)) if answer.done => return Reply::Done(answer.text),
-            Ok(Some(answer)) => return Reply::NotDone(answer.text),
+            Ok(Some(answer)) => return Reply::Done(answer.text),
             Ok(None) => {
                 return Reply::NotDone("the worker's answer was too long or came too late".to_owned());
             }

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::calls::{Calling, Calls};
+pub use super::calls::Calling;
+use super::calls::Calls;
 use crate::host::mono_now;
 use crate::model::Origin;
 use crate::wire::report::{self, Kind};

@@ -27,7 +27,7 @@ use rustix::process::{
 };
 
 use crate::wire::{PROTOCOL, report};
-pub use link::{Ask, Asks, Link};
+pub use link::{Ask, Asks, Calling, Link};
 use lock::Lock;
 use threads::Collectors;
 

@@ -18,7 +18,7 @@ const WAITING_MAX: usize = 16;
 /// Requests that wait for the worker.
 const PENDING_MAX: usize = 16;
 /// Answers that wait for the asker.
-const ANSWERS_MAX: usize = 1_024;
+const ANSWERS_MAX: usize = 256;
 /// A worker that has not answered by then will not.
 const PATIENCE: Duration = Duration::from_secs(20);
 

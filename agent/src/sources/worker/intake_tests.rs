@@ -1,10 +1,13 @@
 //! Reports that can be, and reports that cannot.
 
+use prost::Message;
+
 use super::intake::{Aside, Intake};
 use super::refused::Refused;
 use super::values::SUBJECTS_MAX;
 use crate::model::{Absence, MonoNs, Origin, Part, Pid, SampleValue, Signal};
 use crate::telemetry::Telemetry;
+use crate::wire::Report;
 use crate::wire::report::{
     Bind, Content, Device, Finished, Health, Heartbeat, InFlight, Inventory, Kind, Process, Processes,
     Samples, State, Value,
@@ -223,4 +226,48 @@ fn what_is_not_for_the_stages_comes_aside() {
     for (event, want) in [(1, Some(Aside::Bind(true))), (2, Some(Aside::Bind(false))), (3, None)] {
         assert_eq!(fed.push(Kind::Bind(Bind { event })).1, want);
     }
+}
+
+/// Numbers that look random and are the same each time (xorshift).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(bound).unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn damaged_reports_neither_panic_nor_pile_up() {
+    let mut fed = Fed::new();
+    let values = vec![value(150, 1_000, Content::Int(1)), value(50, -5, Content::Text("H100".to_owned()))];
+    let process = Process { pid: 77, memory: Some(1), sm_utilization: Some(0.5), context: 0 };
+    let whole = [
+        inventory(1, &[("GPU-1", 1), ("GPU-2", 2)]),
+        inventory(2, &[("GPU-1", 1)]),
+        Kind::Samples(samples(1, 3, values)),
+        Kind::Processes(Processes { key: 1, read_ns: NOW.0, processes: vec![process] }),
+        Kind::Health(Health { key: 1, read_ns: 1, levels: vec![0, 1, 2] }),
+        Kind::State(State { name: "dcgm".to_owned(), ..State::default() }),
+    ];
+    let whole = whole.map(|kind| Report { kind: Some(kind) }.encode_to_vec());
+    let (mut chance, mut taken, mut signals) = (Chance(0x9e37_79b9_7f4a_7c15), 0, 0);
+    for _ in 0..50_000 {
+        let mut bytes = whole[chance.below(whole.len())].clone();
+        for _ in 0..=chance.below(4) {
+            let at = chance.below(bytes.len());
+            bytes[at] = u8::try_from(chance.below(256)).unwrap();
+        }
+        if let Ok(Report { kind: Some(kind) }) = Report::decode(&*bytes) {
+            let (out, _) = fed.push(kind);
+            assert!(out.len() < 100, "{out:?}");
+            (taken, signals) = (taken + 1, signals + out.len());
+        }
+    }
+    assert!(taken > 10_000 && signals > 1_000, "{taken} could be read, {signals} signals");
+    let refused: u64 = ["invalid", "unknown_device"].iter().map(|reason| fed.refused(reason)).sum();
+    assert!(refused > 1_000, "{refused}");
 }
