@@ -267,7 +267,7 @@ fn damaged_reports_neither_panic_nor_pile_up() {
             (taken, signals) = (taken + 1, signals + out.len());
         }
     }
-    assert!(taken > 10_000 && signals > 1_000, "{taken} could be read, {signals} signals");
+    assert!(taken > 5_000 && signals > 1_000, "{taken} could be read, {signals} signals");
     let refused: u64 = ["invalid", "unknown_device"].iter().map(|reason| fed.refused(reason)).sum();
     assert!(refused > 1_000, "{refused}");
 }
