@@ -60,6 +60,9 @@ async fn ask(parts: &Parts, question: Question, to: &mpsc::Sender<Reply>) -> Rep
     };
     loop {
         match timeout(ANSWER, answers.recv()).await {
+            Ok(Some(answer)) if !answer.done && answer.text.is_empty() => {
+                return Reply::NotDone("the worker gives no reason; look at the agent's log".to_owned());
+            }
             Ok(Some(answer)) if !answer.done => return Reply::NotDone(answer.text),
             Ok(Some(answer)) if question == Question::Fields => {
                 for line in answer.text.lines() {
