@@ -42,7 +42,7 @@ fn a_refused_configuration_is_78_and_every_problem_is_named() {
     let file = scratch.path().join("warpgauge.yaml");
     std::fs::write(&file, "probes:\n  cgroup: v3\nexport:\n  metric_interval: soon\n").unwrap();
     let out = Command::new(programs::agent())
-        .args(["run", "--call-threshold", "1", "--config"])
+        .args(["run", "--call-threshold", "1", "--engine", "http://here", "--config"])
         .arg(&file)
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://collector")
         .output()
@@ -54,11 +54,12 @@ fn a_refused_configuration_is_78_and_every_problem_is_named() {
         format!("{file}:2: probes.cgroup: v3"),
         format!("{file}:4: export.metric_interval: soon"),
         "--call-threshold: 1".to_owned(),
+        "--engine: http://here".to_owned(),
         "OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(),
     ] {
         assert!(text.lines().any(|line| line.starts_with(&start)), "{start} is missing in:\n{text}");
     }
-    assert_eq!(text.lines().count(), 4, "{text}");
+    assert_eq!(text.lines().count(), 5, "{text}");
 }
 
 #[test]

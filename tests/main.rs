@@ -15,3 +15,4 @@ mod manifests;
 mod replay;
 mod self_metrics;
 mod unload;
+mod worker_process;

@@ -15,7 +15,8 @@
 //! ## A walk for a first reader
 //!
 //! [`pipeline`] → [`model::signal`] → then follow one XID: [`sources::kmsg`] → [`sources::kmsg::xid`] →
-//! [`correlate`] → [`enrich`] → [`export`].
+//! [`correlate`] → [`enrich`] → [`export`]. Then one GPU's temperature: [`worker`] (another process) → [`wire`] →
+//! [`sources::worker`].
 //!
 //! ## What holds everywhere
 //!
@@ -23,7 +24,7 @@
 //! - Every queue is bounded and counts what it drops ([`telemetry`]); only the SDK's queue of the agent's own log lines
 //!   does not count.
 //! - Time comes in the signal; its clock is a type ([`model::clock`]).
-//! - No panic, no `unsafe`, and no program is ever started.
+//! - No panic, no `unsafe`, and no program is ever started but this one, as its own [`worker`].
 #![forbid(unsafe_code)]
 
 pub mod model;
@@ -34,6 +35,7 @@ pub mod enrich;
 pub mod export;
 
 pub mod config;
+pub mod control;
 pub mod doctor;
 pub mod host;
 pub mod logging;
@@ -41,6 +43,7 @@ pub mod pipeline;
 pub mod supervise;
 pub mod telemetry;
 pub mod wire;
+pub mod worker;
 
 #[cfg(test)]
 mod test_dir;

@@ -14,12 +14,14 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 use warpgauge::config::{self, Config, flags::Flags};
+use warpgauge::control::client;
+use warpgauge::control::message::Request;
 use warpgauge::doctor::{self, Verdict};
 use warpgauge::export::findings::Findings;
 use warpgauge::export::otlp::resource::HostFacts;
 use warpgauge::pipeline::PipelineError;
 use warpgauge::telemetry::Telemetry;
-use warpgauge::{logging, pipeline};
+use warpgauge::{logging, pipeline, worker};
 
 /// Problems were found.
 const PROBLEMS: u8 = 1;
@@ -41,9 +43,58 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Watch this node (also the default)
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// What works on this node, what does not, why, and how to mend it
-    Doctor(DoctorArgs),
+    Doctor(Box<DoctorArgs>),
+    /// Let the driver be unloaded, or use it again
+    Driver {
+        #[command(subcommand)]
+        action: DriverAction,
+        #[command(flatten)]
+        agent: AgentArgs,
+    },
+    /// Make room for a profiler such as Nsight, or take the counters back
+    Profiling {
+        #[command(subcommand)]
+        action: ProfilingAction,
+        #[command(flatten)]
+        agent: AgentArgs,
+    },
+    /// What this DCGM and these GPUs give, one JSON object per line
+    Fields(AgentArgs),
+    /// Holds the vendors' libraries; started by the agent
+    #[command(hide = true)]
+    Worker(worker::Arguments),
+}
+
+#[derive(Subcommand)]
+enum DriverAction {
+    /// Let go of the driver until it is taken again
+    Release,
+    /// Use the driver again
+    Take,
+}
+
+#[derive(Subcommand)]
+enum ProfilingAction {
+    /// Stop sampling profiling fields
+    Pause,
+    /// Sample them again
+    Resume,
+}
+
+/// Which agent is asked.
+#[derive(Args)]
+struct AgentArgs {
+    /// Directory of the running agent's control socket
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "WARPGAUGE_RUN_DIR",
+        default_value = "/run/warpgauge",
+        global = true
+    )]
+    run_dir: PathBuf,
 }
 
 #[derive(Args)]
@@ -78,8 +129,18 @@ fn main() -> ExitCode {
         }
     };
     let ended = match cli.command {
-        Some(Command::Run(args)) => run_or_replay(args),
-        Some(Command::Doctor(args)) => doctor(args),
+        Some(Command::Run(args)) => run_or_replay(*args),
+        Some(Command::Doctor(args)) => doctor(*args),
+        Some(Command::Driver { action: DriverAction::Release, agent }) => ask(&agent, Request::DriverRelease),
+        Some(Command::Driver { action: DriverAction::Take, agent }) => ask(&agent, Request::DriverTake),
+        Some(Command::Profiling { action: ProfilingAction::Pause, agent }) => {
+            ask(&agent, Request::ProfilingPause)
+        }
+        Some(Command::Profiling { action: ProfilingAction::Resume, agent }) => {
+            ask(&agent, Request::ProfilingResume)
+        }
+        Some(Command::Fields(agent)) => ask(&agent, Request::Fields),
+        Some(Command::Worker(arguments)) => return worker::run(&arguments),
         None => run_or_replay(cli.run),
     };
     ended.unwrap_or_else(|e| {
@@ -127,6 +188,23 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         .context("cannot write to standard output")?;
     let problem = checks.iter().any(|check| check.verdict == Verdict::No);
     Ok(if problem { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })
+}
+
+/// Asks the running agent; its lines go to standard output.
+fn ask(agent: &AgentArgs, request: Request) -> anyhow::Result<ExitCode> {
+    let mut stdout = io::stdout().lock();
+    let asked = client::ask(&agent.run_dir, request, |line| writeln!(stdout, "{line}"));
+    match asked {
+        Ok(last) if last.is_empty() => {}
+        // Nothing to do when nobody reads it.
+        Ok(last) => drop(writeln!(stdout, "{last}")),
+        Err(error) => {
+            // Nothing to do when the terminal is gone.
+            let _ = writeln!(io::stderr(), "warpgauge: {}", printable(&error.to_string()));
+            return Ok(ExitCode::from(PROBLEMS));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn run(config: Config) -> anyhow::Result<ExitCode> {

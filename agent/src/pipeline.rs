@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::control;
 use crate::correlate::Correlate;
 use crate::enrich::lookup::Lookup;
 use crate::enrich::{Ask, Attributor};
@@ -27,7 +28,10 @@ use crate::sources::host::HostValues;
 use crate::sources::kmsg::KernelLog;
 use crate::sources::kmsg::state::{self, StateFile};
 use crate::sources::probes::Probes;
+use crate::sources::probes::unload::UnloadAttempt;
 use crate::sources::replay::{self, BadLine};
+use crate::sources::worker::hold::{DriverHold, Reason};
+use crate::sources::worker::{self, Worker, desk};
 use crate::sources::{self, Outlet};
 use crate::supervise::supervise;
 use crate::telemetry::Telemetry;
@@ -36,6 +40,8 @@ use crate::telemetry::Telemetry;
 const SIGNALS_MAX: usize = 8_192;
 /// Attributed facts waiting for the exporters.
 const FACTS_MAX: usize = 4_096;
+/// Attempts to unload the driver that were seen and not acted on yet; the first one counts.
+const UNLOADS_MAX: usize = 4;
 /// From being told to stop to the last delivery. With what follows it stays below 5 s.
 const WITHIN: Duration = Duration::from_millis(4_000);
 /// What the sources get of it to say what has ended meanwhile.
@@ -194,12 +200,35 @@ fn start_sources(
     );
     let outlet = Outlet::new(signals.clone(), "kmsg", telemetry);
     running.spawn(supervise(kernel_log, outlet, stop.clone(), telemetry.clone()));
-    let probes = Probes::new(config.probes.clone(), config.host.clone(), telemetry);
+    let hold = DriverHold::default();
+    let (unloads, mut attempts) = mpsc::channel::<UnloadAttempt>(UNLOADS_MAX);
+    let releasing = hold.clone();
+    running.spawn(async move {
+        // Ends with the probes, which hold the other end.
+        while attempts.recv().await.is_some() {
+            releasing.release(Reason::Unload);
+        }
+    });
+    let probes = Probes::new(config.probes.clone(), config.host.clone(), telemetry).telling_unloads(unloads);
     let outlet = Outlet::new(signals.clone(), "probes", telemetry);
     running.spawn(supervise(probes, outlet, stop.clone(), telemetry.clone()));
     let host_values = HostValues::new(config.host_values.clone(), config.host.clone());
-    let outlet = Outlet::new(signals, "host", telemetry);
+    let outlet = Outlet::new(signals.clone(), "host", telemetry);
     running.spawn(supervise(host_values, outlet, stop.clone(), telemetry.clone()));
+    let (desk, questions) = desk::desk();
+    let parts = worker::Parts {
+        config: config.worker.clone(),
+        host: config.host.clone(),
+        lock_dir: config.state_dir.clone().or_else(|| config.run_dir.clone()),
+        hold: hold.clone(),
+        questions,
+    };
+    let worker = Worker::new(parts, telemetry);
+    let outlet = Outlet::new(signals, "worker", telemetry);
+    running.spawn(supervise(worker, outlet, stop.clone(), telemetry.clone()));
+    let desk = config.worker.is_on().then_some(desk);
+    let parts = control::Parts { run_dir: config.run_dir.clone(), hold, desk };
+    running.spawn(control::run(parts, telemetry.clone(), stop.clone()));
     running
 }
 

@@ -58,6 +58,7 @@ impl Setup {
             setup.command.env_remove(name);
         }
         setup.command.arg("run").arg("--state-dir").arg(dir.join("state"));
+        setup.command.env("WARPGAUGE_RUN_DIR", dir.join("run"));
         setup
     }
 

@@ -14,6 +14,7 @@ use serde_saphyr::Spanned;
 
 use crate::model::operation;
 
+use super::worker_file::RawWorker;
 use super::{CgroupChoice, Config, duration, facility, limits};
 
 /// Largest file read; a real one has a few hundred bytes.
@@ -43,7 +44,7 @@ fn read_regular(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-fn apply_text(name: &str, text: &str, config: &mut Config, problems: &mut Vec<String>) {
+pub(super) fn apply_text(name: &str, text: &str, config: &mut Config, problems: &mut Vec<String>) {
     if text.trim().is_empty() {
         return;
     }
@@ -57,17 +58,17 @@ fn apply_text(name: &str, text: &str, config: &mut Config, problems: &mut Vec<St
     }
 }
 
-struct Problems<'a> {
+pub(super) struct Problems<'a> {
     name: &'a str,
     list: &'a mut Vec<String>,
 }
 
 impl Problems<'_> {
-    fn at<T>(&mut self, line: u64, key: &str, checked: Result<T, String>) -> Option<T> {
+    pub(super) fn at<T>(&mut self, line: u64, key: &str, checked: Result<T, String>) -> Option<T> {
         checked.map_err(|e| self.list.push(format!("{}:{line}: {key}: {e}", self.name))).ok()
     }
 
-    fn time(
+    pub(super) fn time(
         &mut self,
         key: &str,
         text: &Spanned<String>,
@@ -82,8 +83,10 @@ impl Problems<'_> {
 struct RawConfig {
     host: RawHost,
     state_dir: Option<PathBuf>,
+    run_dir: Option<PathBuf>,
     kernel_log: RawKernelLog,
     probes: RawProbes,
+    worker: RawWorker,
     stalls: RawStalls,
     export: RawExport,
     host_values: RawHostValues,
@@ -146,6 +149,9 @@ impl RawConfig {
         if let Some(dir) = self.state_dir {
             config.state_dir = (dir.as_os_str() != "none").then_some(dir);
         }
+        if let Some(dir) = self.run_dir {
+            config.run_dir = (dir.as_os_str() != "none").then_some(dir);
+        }
         set(&mut config.kernel_log.enabled, self.kernel_log.enabled);
         if let Some(names) = self.kernel_log.facilities {
             let parse = |name: Spanned<String>| {
@@ -154,6 +160,7 @@ impl RawConfig {
             config.kernel_log.facilities = names.into_iter().filter_map(parse).collect();
         }
         self.probes.check(config, problems);
+        self.worker.check(&mut config.worker, problems);
         if let Some(text) = &self.stalls.call_threshold {
             set(
                 &mut config.correlate.call_threshold,
@@ -232,7 +239,7 @@ impl RawExport {
     }
 }
 
-fn set<T>(place: &mut T, value: Option<T>) {
+pub(super) fn set<T>(place: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *place = value;
     }

@@ -18,6 +18,15 @@ pub struct Flags {
     /// Directory for state that survives a restart; `none` keeps none [default: /var/lib/warpgauge]
     #[arg(long, value_name = "DIR", env = "WARPGAUGE_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
+    /// Directory of the control socket; `none` opens none [default: /run/warpgauge]
+    #[arg(long, value_name = "DIR", env = "WARPGAUGE_RUN_DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// The worker process with DCGM and NVML; `off` starts none [default: on]
+    #[arg(long, value_enum, env = "WARPGAUGE_WORKER")]
+    pub worker: Option<Switch>,
+    /// DCGM's engine: auto, embedded, or host[:port], tcp://…, unix://…, vsock://… [default: auto]
+    #[arg(long, value_name = "ENGINE", env = "WARPGAUGE_ENGINE")]
+    pub engine: Option<String>,
     /// Driver probes; `off` is the kill switch [default: on]
     #[arg(long, value_enum, env = "WARPGAUGE_PROBES")]
     pub probes: Option<Switch>,
@@ -82,6 +91,18 @@ impl Flags {
     pub fn apply(self, config: &mut Config, problems: &mut Vec<String>) {
         if let Some(dir) = self.state_dir {
             config.state_dir = (dir.as_os_str() != "none").then_some(dir);
+        }
+        if let Some(dir) = self.run_dir {
+            config.run_dir = (dir.as_os_str() != "none").then_some(dir);
+        }
+        if let Some(worker) = self.worker {
+            config.worker.enabled = worker == Switch::On;
+        }
+        if let Some(text) = self.engine {
+            match super::worker::check_engine(&text) {
+                Ok(()) => config.worker.engine = text,
+                Err(e) => problems.push(format!("--engine: {e}")),
+            }
         }
         if let Some(probes) = self.probes {
             config.probes.enabled = probes == Switch::On;

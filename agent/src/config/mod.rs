@@ -3,17 +3,21 @@
 //! In: flags, environment and a YAML file, read by the modules beside this one. Out: [`Config`].
 //! What can go wrong: every problem is collected and printed, then the agent refuses to start (exit status 78).
 
+pub mod bytes;
 pub mod duration;
 pub mod facility;
 pub mod file;
 pub mod flags;
 pub mod otel_env;
+pub mod worker;
+mod worker_file;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::host::HostRoot;
+pub use worker::{WatchGroup, WorkerConfig};
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,10 +26,14 @@ pub struct Config {
     pub host: HostRoot,
     /// Where state that must survive a restart is kept (0700); `None` keeps none.
     pub state_dir: Option<PathBuf>,
+    /// Where the control socket is (0700); `None`: no control socket.
+    pub run_dir: Option<PathBuf>,
     /// The kernel-log source.
     pub kernel_log: KernelLogConfig,
     /// The driver probes.
     pub probes: ProbesConfig,
+    /// DCGM and NVML, in a process of their own.
+    pub worker: WorkerConfig,
     /// The correlation.
     pub correlate: CorrelateConfig,
     /// The exporters.
@@ -150,6 +158,7 @@ impl Default for Config {
         Self {
             host: HostRoot::default(),
             state_dir: Some("/var/lib/warpgauge".into()),
+            run_dir: Some("/run/warpgauge".into()),
             kernel_log: KernelLogConfig { enabled: true, facilities: vec![0] },
             probes: ProbesConfig {
                 enabled: true,
@@ -159,6 +168,7 @@ impl Default for Config {
                 scan_interval: Duration::from_millis(250),
                 read_interval: Duration::from_secs(1),
             },
+            worker: WorkerConfig::default(),
             correlate: CorrelateConfig {
                 call_threshold: Duration::from_secs(1),
                 call_thresholds: BTreeMap::new(),
@@ -186,6 +196,11 @@ mod limits {
     pub(super) const SCAN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
     pub(super) const READ: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
     pub(super) const HOST_VALUES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3_600));
+    /// The driver answers some questions no faster than ten times a second.
+    pub(super) const NVML: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+    pub(super) const GROUP: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));
+    /// 0 is never.
+    pub(super) const HEALTH: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(3_600));
     pub(super) const METRIC_INTERVAL: (Duration, Duration) =
         (Duration::from_millis(100), Duration::from_secs(3_600));
 }

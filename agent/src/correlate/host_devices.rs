@@ -60,6 +60,7 @@ impl HostDevices {
             | Signal::Call { .. }
             | Signal::Thread { .. }
             | Signal::CallStats { .. }
+            | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
             | Signal::Source { .. }

@@ -57,6 +57,7 @@ fn passes(signal: &Signal) -> bool {
         | Signal::Process { .. }
         | Signal::Exit { .. }
         | Signal::CallStats { .. }
+        | Signal::VendorCalls { .. }
         | Signal::Allocation { .. }
         | Signal::Source { .. }
         | Signal::Tick { .. } => true,

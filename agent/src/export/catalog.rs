@@ -211,6 +211,38 @@ pub const CATALOG: &[Metric] = &[
     ),
     counter("warpgauge.process.cpu.time", "s", "Processor time of the agent.", &["cpu.mode"]),
     gauge("warpgauge.process.memory.usage", "By", "Resident memory of the agent.", &[]),
+    counter(
+        "warpgauge.worker.restarts",
+        "{restart}",
+        "Workers that ended and were replaced: crashed, hung (a call did not come back in time), memory (its budget was exceeded), protocol (it said what cannot be), start (it could not be started).",
+        &["reason"],
+    ),
+    counter("warpgauge.worker.cpu.time", "s", "Processor time of the workers.", &["cpu.mode"]),
+    gauge(
+        "warpgauge.worker.memory.usage",
+        "By",
+        "Resident memory of the worker; 0 while there is none.",
+        &[],
+    ),
+    gauge(
+        "warpgauge.worker.abandoned",
+        "{process}",
+        "Workers that hang in the kernel and cannot be ended. While there is one, no new worker is started.",
+        &[],
+    ),
+    counter(
+        "warpgauge.worker.frames.dropped",
+        "{report}",
+        "Reports of the worker, or parts of them, that were not taken.",
+        &["reason"],
+    ),
+    gauge("warpgauge.control.up", "1", "Whether the control socket is open.", &[]),
+    counter(
+        "warpgauge.control.refused",
+        "{client}",
+        "Clients of the control socket that were refused.",
+        &["reason"],
+    ),
 ];
 
 /// Attributes that are whole numbers; all others are texts.

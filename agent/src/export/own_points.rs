@@ -8,38 +8,15 @@ use std::time::Duration;
 
 use super::catalog::{self, Kind};
 use super::point::{Point, Value};
-use crate::host::HostRoot;
+use crate::host::{HostRoot, process_usage};
 use crate::model::WallNs;
 use crate::telemetry::{Attributes, Telemetry};
 
-/// What the agent itself uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Time in user mode, all threads. Resolution: 10 ms.
-    pub user: Duration,
-    /// Time in the kernel, all threads. Resolution: 10 ms.
-    pub system: Duration,
-    /// Resident memory. Unit: bytes.
-    pub resident: u64,
-}
-
-/// One clock tick of /proc: USER_HZ is 100 on all supported architectures.
-const TICK: Duration = Duration::from_millis(10);
+pub use crate::host::process_usage::Usage;
 
 /// Reads what this process uses; `None` where /proc does not tell.
 pub fn usage(host: &HostRoot) -> Option<Usage> {
-    let read = |file| std::fs::read_to_string(host.proc("self").join(file)).ok();
-    parse_usage(&read("stat")?, &read("status")?)
-}
-
-fn parse_usage(stat: &str, status: &str) -> Option<Usage> {
-    // The name before the last ')' may hold anything; field 3 follows it.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<u32>().ok().map(|n| TICK.saturating_mul(n));
-    let (user, system) = (ticks()?, ticks()?);
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = resident.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(Usage { user, system, resident: kib.saturating_mul(1_024) })
+    process_usage::read(&host.proc("self"))
 }
 
 /// What the counters held when their series began anew: the counters themselves only grow.
@@ -80,8 +57,11 @@ pub fn points(
     start: WallNs,
     now: WallNs,
 ) -> Vec<Point> {
-    let counted =
-        telemetry.read().into_iter().map(|(name, attributes, n)| (name, attributes, Value::Count(n)));
+    let counted = telemetry.read().into_iter().map(|(name, attributes, n)| {
+        // A counter holds whole numbers: one in seconds counts nanoseconds.
+        let in_seconds = catalog::find(name).is_some_and(|(_, metric)| metric.unit == "s");
+        (name, attributes, if in_seconds { Value::Nanos(n) } else { Value::Count(n) })
+    });
     let nanos = |d: Duration| Value::Nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     let mode = |mode: &str| vec![("cpu.mode", mode.to_owned())];
     let used = usage.into_iter().flat_map(|usage| {
@@ -109,26 +89,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_is_read_past_a_hostile_process_name() {
-        let stat = "12 (a) b) 9) S 1 2 3 4 5 6 7 8 9 10 150 25 0 0 20";
-        let status = "Name:\ta\nVmRSS:\t   20480 kB\nThreads:\t3\n";
-        let want = Usage {
-            user: Duration::from_millis(1_500),
-            system: Duration::from_millis(250),
-            resident: 20_480 * 1_024,
-        };
-        assert_eq!(parse_usage(stat, status), Some(want));
-        assert_eq!(parse_usage("12 (a", status), None);
-        assert_eq!(parse_usage(stat, "Name:\ta\n"), None);
-        assert!(usage(&HostRoot::default()).is_some_and(|u| u.resident > 0), "this process has memory");
-    }
-
-    #[test]
     fn only_names_of_the_catalogue_leave_and_in_its_order() {
         let telemetry = Telemetry::default();
         telemetry.counter("warpgauge.state.errors", &[]).add(3);
         telemetry.counter("warpgauge.kmsg.records", &[]).add(9);
         telemetry.counter("warpgauge.not.in.the.catalogue", &[]).add(1);
+        telemetry.counter("warpgauge.worker.cpu.time", &[("cpu.mode", "user")]).add(7);
         telemetry.gauge("warpgauge.source.up", &[("source", "kmsg")]).set(1);
         let points = points(&telemetry, None, &Before::default(), WallNs(5), WallNs(9));
         let seen: Vec<_> = points.iter().map(|p| (p.metric.name, p.start, p.value.clone())).collect();
@@ -136,6 +102,7 @@ mod tests {
             ("warpgauge.source.up", None, Value::Count(1)),
             ("warpgauge.kmsg.records", Some(WallNs(5)), Value::Count(9)),
             ("warpgauge.state.errors", Some(WallNs(5)), Value::Count(3)),
+            ("warpgauge.worker.cpu.time", Some(WallNs(5)), Value::Nanos(7)),
         ];
         assert_eq!(seen, want);
     }

@@ -5,6 +5,7 @@
 
 pub mod cgroup_hierarchy;
 pub mod pid_namespace;
+pub mod process_usage;
 pub mod state_dir;
 
 use std::path::{Path, PathBuf};

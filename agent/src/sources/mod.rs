@@ -1,6 +1,6 @@
 //! Sources: each watches one thing on the node and offers [`Signal`]s.
 //!
-//! In: the kernel log, the driver probes, sysfs, a replay file. Out: signals into one bounded queue.
+//! In: the kernel log, the driver probes, the worker process, sysfs, a replay file. Out: signals into one bounded queue.
 //! What can go wrong: a source may be unavailable here, or fail; both are values ([`Exit`]) for the supervisor, and
 //! never touch another source. A full queue drops the probes' signals, counted; the kernel log waits instead.
 
@@ -8,6 +8,7 @@ pub mod host;
 pub mod kmsg;
 pub mod probes;
 pub mod replay;
+pub mod worker;
 
 use std::error::Error;
 use std::future::Future;

@@ -57,7 +57,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`FrameError`]: the stream is of no use any more.
-    pub fn next_message<M: Message + Default>(&mut self) -> Result<Option<M>, FrameError> {
+    pub fn take<M: Message + Default>(&mut self) -> Result<Option<M>, FrameError> {
         let rest = self.buffer.get(self.taken..).unwrap_or_default();
         let Some((header, body)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };
         let length = usize::try_from(u32::from_le_bytes(*header)).unwrap_or(usize::MAX);
@@ -73,7 +73,7 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::{Order, Report, order, report};
+    use super::super::{Order, Report, order, report};
     use super::*;
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
             let (mut decoder, mut got) = (Decoder::default(), Vec::new());
             for chunk in bytes.chunks(piece) {
                 decoder.push(chunk);
-                while let Some(order) = decoder.next_message::<Order>().unwrap() {
+                while let Some(order) = decoder.take::<Order>().unwrap() {
                     got.push(order);
                 }
             }
@@ -101,7 +101,7 @@ mod tests {
     fn a_length_beyond_the_limit_is_refused_before_anything_is_kept() {
         let mut decoder = Decoder::default();
         decoder.push(&u32::MAX.to_le_bytes());
-        assert_eq!(decoder.next_message::<Report>(), Err(FrameError::TooLong(u32::MAX as usize)));
+        assert_eq!(decoder.take::<Report>(), Err(FrameError::TooLong(u32::MAX as usize)));
         let text = "x".repeat(FRAME_MAX + 1);
         let hello = report::Hello { version: text, ..report::Hello::default() };
         let mut out = Vec::new();
@@ -114,6 +114,6 @@ mod tests {
     fn garbage_is_no_message() {
         let mut decoder = Decoder::default();
         decoder.push(&[3, 0, 0, 0, 0xff, 0xff, 0xff]);
-        assert!(matches!(decoder.next_message::<Report>(), Err(FrameError::NotAMessage(_))));
+        assert!(matches!(decoder.take::<Report>(), Err(FrameError::NotAMessage(_))));
     }
 }

@@ -1,6 +1,6 @@
-//! The messages themselves.
+//! What the worker says.
 //!
-//! In: nothing. Out: [`Report`] (worker → agent) and [`Order`] (agent → worker), derived by prost.
+//! In: nothing. Out: [`Report`] (worker → agent), derived by prost.
 //! Times are nanoseconds of CLOCK_MONOTONIC, which both processes share; the worker has converted DCGM's wall times.
 //! What can go wrong: a variant of a newer build is `None`; the reader ignores it.
 
@@ -58,6 +58,12 @@ pub mod report {
         /// A worker that was given up still lives and may hold the driver: its pid. This one touches nothing.
         #[prost(uint32, optional, tag = "3")]
         pub abandoned: Option<u32>,
+        /// Whether it gave up the capabilities it has no use for: 0 not known, 1 yes, 2 no.
+        #[prost(uint32, tag = "4")]
+        pub rights_given_up: u32,
+        /// Why not, or why it is not known.
+        #[prost(string, tag = "5")]
+        pub rights_why: String,
     }
 
     /// What the calls do.
@@ -69,6 +75,12 @@ pub mod report {
         /// Calls that came back since the previous heartbeat, by function.
         #[prost(message, repeated, tag = "2")]
         pub finished: Vec<Finished>,
+        /// Reports of values that found no room since the worker began.
+        #[prost(uint64, tag = "3")]
+        pub dropped_values: u64,
+        /// Other reports that found no room since the worker began.
+        #[prost(uint64, tag = "4")]
+        pub dropped_others: u64,
     }
 
     /// A call that has not come back.
@@ -324,96 +336,4 @@ pub mod report {
         #[prost(int64, tag = "1")]
         pub event: i64,
     }
-}
-
-/// Agent → worker.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Order {
-    /// What.
-    #[prost(oneof = "order::Kind", tags = "1, 2, 3, 4, 5")]
-    pub kind: Option<order::Kind>,
-}
-
-/// Parts of an [`Order`].
-pub mod order {
-    /// Kinds of orders.
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub enum Kind {
-        /// The first order: what to do.
-        #[prost(message, tag = "1")]
-        Configure(Configure),
-        /// Pause profiling.
-        #[prost(message, tag = "2")]
-        Pause(Request),
-        /// Resume profiling.
-        #[prost(message, tag = "3")]
-        Resume(Request),
-        /// Say which fields there are, and what they give.
-        #[prost(message, tag = "4")]
-        Fields(Request),
-        /// Stop the engine, let go of the driver and end.
-        #[prost(message, tag = "5")]
-        End(End),
-    }
-
-    /// What to do.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct Configure {
-        /// Use DCGM.
-        #[prost(bool, tag = "1")]
-        pub dcgm: bool,
-        /// `auto`, `embedded`, or an address: `host[:port]`, `tcp://…`, `unix://…`, `vsock://…`.
-        #[prost(string, tag = "2")]
-        pub engine: String,
-        /// libdcgm to open; empty: found by name.
-        #[prost(string, tag = "3")]
-        pub dcgm_library: String,
-        /// Use NVML.
-        #[prost(bool, tag = "4")]
-        pub nvml: bool,
-        /// libnvidia-ml to open; empty: found by name.
-        #[prost(string, tag = "5")]
-        pub nvml_library: String,
-        /// How often NVML is asked for processes and basic fields.
-        #[prost(uint64, tag = "6")]
-        pub nvml_interval_ms: u64,
-        /// Watch groups of DCGM.
-        #[prost(message, repeated, tag = "7")]
-        pub groups: Vec<Group>,
-        /// Health checks: how often; 0 for never.
-        #[prost(uint64, tag = "8")]
-        pub health_interval_ms: u64,
-        /// Watch nothing and read nothing: only devices and capabilities are told, for `doctor` and `fields`.
-        #[prost(bool, tag = "9")]
-        pub only_look: bool,
-        /// Where sysfs is, for what the libraries do not tell (NUMA nodes).
-        #[prost(string, tag = "10")]
-        pub sysfs: String,
-    }
-
-    /// A watch group.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct Group {
-        /// Its name.
-        #[prost(string, tag = "1")]
-        pub name: String,
-        /// How often the engine samples it.
-        #[prost(uint64, tag = "2")]
-        pub interval_ms: u64,
-        /// Fields by number, old or new name.
-        #[prost(string, repeated, tag = "3")]
-        pub fields: Vec<String>,
-    }
-
-    /// A request that gets an answer.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct Request {
-        /// Its id.
-        #[prost(uint64, tag = "1")]
-        pub id: u64,
-    }
-
-    /// Let go and end.
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct End {}
 }

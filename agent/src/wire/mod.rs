@@ -6,9 +6,11 @@
 
 pub mod frame;
 pub mod message;
+pub mod order;
 
 pub use frame::{Decoder, FRAME_MAX, FrameError, encode};
-pub use message::{Order, Report, order, report};
+pub use message::{Report, report};
+pub use order::Order;
 
 /// Version of the messages. Agent and worker are the same file, but the file may be replaced while the agent runs.
 pub const PROTOCOL: u32 = 1;

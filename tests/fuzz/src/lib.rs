@@ -18,12 +18,12 @@ pub fn frames(data: &[u8]) {
     for chunk in data.chunks(usize::from(piece).max(1)) {
         reports.push(chunk);
         orders.push(chunk);
-        while let Ok(Some(report)) = reports.next_message::<Report>() {
+        while let Ok(Some(report)) = reports.take::<Report>() {
             let mut bytes = Vec::new();
             assert!(encode(&report, &mut bytes).is_ok(), "what came in a frame fits into a frame");
             let mut again = Decoder::default();
             again.push(&bytes);
-            let read = again.next_message::<Report>();
+            let read = again.take::<Report>();
             // Not equal where a number is NaN, so the bytes are compared.
             let mut second = Vec::new();
             if let Ok(Some(read)) = read {
@@ -31,7 +31,7 @@ pub fn frames(data: &[u8]) {
             }
             assert_eq!(bytes, second);
         }
-        while let Ok(Some(_)) = orders.next_message::<Order>() {}
+        while let Ok(Some(_)) = orders.take::<Order>() {}
     }
 }
 

@@ -8,6 +8,8 @@ use super::Source;
 /// Each part of the agent, and the parts it may use besides itself.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &[]),
+    ("wire", &[]),
+    ("worker", &["wire", "model", "host"]), // another process: what it says is a source's to read
     ("telemetry", &[]),
     ("wire", &[]),
     ("host", &["model", "config"]),
@@ -17,6 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("enrich", &["model", "host", "config", "telemetry"]),
     ("export", &["model", "host", "config", "telemetry"]), // no `sources`: it cannot reach back
     ("logging", &["config", "host", "export", "telemetry"]),
+    ("control", &["sources", "host", "config", "telemetry", "model"]),
     ("supervise", &["sources", "model", "host", "telemetry"]),
     ("doctor", &["sources", "model", "host", "config", "wire"]),
 ];

@@ -1,0 +1,87 @@
+//! What each request does.
+//!
+//! In: a request. Out: replies, the last of which says whether it was done.
+//! What can go wrong: the worker is off, gone or does not answer; the reply says which.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::Parts;
+use super::message::{Reply, Request};
+use crate::sources::worker::desk::Question;
+use crate::sources::worker::hold::Reason;
+
+/// From the release to the end of the worker: 2 s in order, then by force, and 5 s for the kernel.
+const LET_GO: Duration = Duration::from_secs(9);
+/// Between two answers of the worker.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// Does it; replies go to `to` as they come.
+pub(super) async fn fulfil(request: Request, parts: &Parts, to: &mpsc::Sender<Reply>) {
+    let last = match request {
+        Request::DriverRelease => release(parts).await,
+        Request::DriverTake => {
+            parts.hold.take();
+            Reply::Done("The driver may be used again.".to_owned())
+        }
+        Request::ProfilingPause => ask(parts, Question::Pause, to).await,
+        Request::ProfilingResume => ask(parts, Question::Resume, to).await,
+        Request::Fields => ask(parts, Question::Fields, to).await,
+    };
+    // The client has gone: nobody to tell.
+    let _ = to.send(last).await;
+}
+
+async fn release(parts: &Parts) -> Reply {
+    parts.hold.release(Reason::Manual);
+    let mut hold = parts.hold.subscribe();
+    let free = hold.wait_for(|hold| !hold.worker || hold.released.is_none());
+    match timeout(LET_GO, free).await {
+        Ok(Ok(hold)) if hold.released.is_some() => {
+            Reply::Done("The driver is let go of, until `warpgauge driver take`.".to_owned())
+        }
+        Ok(_) => Reply::NotDone("somebody took the driver again meanwhile".to_owned()),
+        Err(_) => Reply::NotDone(
+            "the worker hangs in the driver and cannot be ended; no new one is started; look at the kernel log, \
+             the GPU may need a reset"
+                .to_owned(),
+        ),
+    }
+}
+
+async fn ask(parts: &Parts, question: Question, to: &mpsc::Sender<Reply>) -> Reply {
+    let off = "the worker is switched off by the configuration; set worker.enabled to true";
+    let Some(desk) = &parts.desk else { return Reply::NotDone(off.to_owned()) };
+    let asked = timeout(ANSWER, desk.ask(question)).await;
+    let Ok(Some(mut answers)) = asked else {
+        return Reply::NotDone("the worker takes no questions".to_owned());
+    };
+    loop {
+        match timeout(ANSWER, answers.recv()).await {
+            Ok(Some(answer)) if !answer.done && answer.text.is_empty() => {
+                return Reply::NotDone("the worker gives no reason; look at the agent's log".to_owned());
+            }
+            Ok(Some(answer)) if !answer.done => return Reply::NotDone(answer.text),
+            Ok(Some(answer)) if question == Question::Fields => {
+                for line in answer.text.lines() {
+                    if to.send(Reply::Line(line.to_owned())).await.is_err() {
+                        return Reply::NotDone(String::new()); // the client has gone
+                    }
+                }
+                if !answer.more {
+                    return Reply::Done(String::new());
+                }
+            }
+            Ok(Some(answer)) => return Reply::Done(answer.text),
+            Ok(None) => {
+                return Reply::NotDone("the worker's answer was too long or came too late".to_owned());
+            }
+            Err(_) => {
+                let late = "the worker has not answered in time; a call into a vendor's library may hang";
+                return Reply::NotDone(late.to_owned());
+            }
+        }
+    }
+}

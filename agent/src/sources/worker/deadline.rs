@@ -1,0 +1,247 @@
+//! Deadlines: when a source counts as slow, and when its worker is ended, by force in the end, or given up.
+//!
+//! In: heartbeats (which calls are in flight), and the passing of time. Out: [`Step`]s, each once.
+//! Pure: the time comes in, the signals are sent elsewhere. Each library has its own state: a call that hangs in DCGM
+//! leaves NVML up. Slow engines are often alive, so nothing is killed before a minute has passed.
+//! What can go wrong: a process that hangs in the kernel does not even end by SIGKILL; it is given up then.
+
+use std::time::Duration;
+
+use crate::model::signal::LateCall;
+use crate::model::{MonoNs, Origin};
+
+/// A call that is not back by then is late; a worker that has said nothing for as long is silent.
+pub const LATE: Duration = Duration::from_secs(3);
+/// A call this late ends the worker in order (SIGTERM) …
+pub const TERMINATE: Duration = Duration::from_secs(60);
+/// … and by force (SIGKILL) this much later.
+pub const KILL_AFTER: Duration = Duration::from_secs(30);
+/// What the kernel gets to end a killed process.
+pub const REAP: Duration = Duration::from_secs(5);
+/// A heartbeat older than this is not waited for: what it said is taken to hold still.
+const BEAT_OVERDUE: Duration = Duration::from_millis(750);
+/// Name of the call when it is not a library that is late, but the worker itself.
+pub const SILENT: &str = "worker silent";
+
+/// The libraries that are watched.
+pub const ORIGINS: [Origin; 2] = [Origin::Dcgm, Origin::Nvml];
+
+/// A call in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flight {
+    /// Whose library.
+    pub origin: Origin,
+    /// The call.
+    pub call: LateCall,
+}
+
+/// Something to do or to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A call of this library is late.
+    Late(Origin, LateCall),
+    /// No call of it is late any more.
+    Back(Origin),
+    /// Send SIGTERM.
+    Terminate,
+    /// Send SIGKILL.
+    Kill,
+    /// It did not end: give it up.
+    Abandon,
+}
+
+/// One worker's deadlines.
+#[derive(Debug)]
+pub struct Deadlines {
+    born: MonoNs,
+    heard: MonoNs,
+    in_flight: Vec<Flight>,
+    late: [Option<LateCall>; 2],
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Working,
+    /// It was asked to end, by an order or by SIGTERM.
+    Ending {
+        kill_at: MonoNs,
+    },
+    Killed {
+        at: MonoNs,
+    },
+    Abandoned,
+}
+
+impl Deadlines {
+    /// A worker started at `now`.
+    pub fn new(now: MonoNs) -> Self {
+        Self { born: now, heard: now, in_flight: Vec::new(), late: [None, None], stage: Stage::Working }
+    }
+
+    /// A heartbeat came in. No call can have begun before the worker.
+    pub fn heartbeat(&mut self, now: MonoNs, in_flight: Vec<Flight>) {
+        self.heard = now;
+        self.in_flight = in_flight;
+        self.in_flight.iter_mut().for_each(|flight| flight.call.began = flight.call.began.max(self.born));
+    }
+
+    /// The worker was ordered to end and has `within` for it.
+    pub fn ending(&mut self, now: MonoNs, within: Duration) {
+        let kill_at = now.after(within);
+        match self.stage {
+            Stage::Working => self.stage = Stage::Ending { kill_at },
+            Stage::Ending { kill_at: earlier } => {
+                self.stage = Stage::Ending { kill_at: kill_at.min(earlier) };
+            }
+            Stage::Killed { .. } | Stage::Abandoned => {}
+        }
+    }
+
+    /// Whether it was told to end.
+    pub fn is_ending(&self) -> bool {
+        self.stage != Stage::Working
+    }
+
+    /// What is due at `now`.
+    pub fn look(&mut self, now: MonoNs, steps: &mut Vec<Step>) {
+        let silence = age(now, self.heard);
+        // A call that came back since the last heartbeat is not late: believe it until the next one is overdue.
+        let as_of = if silence > BEAT_OVERDUE { now } else { self.heard };
+        let mut worst = if silence >= LATE { silence } else { Duration::ZERO };
+        for (origin, told) in ORIGINS.into_iter().zip(&mut self.late) {
+            let of_origin = self.in_flight.iter().filter(|flight| flight.origin == origin);
+            let oldest = of_origin.map(|flight| &flight.call).min_by_key(|call| call.began);
+            let late = oldest.filter(|call| age(as_of, call.began) >= LATE).cloned();
+            worst = worst.max(late.as_ref().map_or(Duration::ZERO, |call| age(as_of, call.began)));
+            let silent = || LateCall { call: SILENT.to_owned(), hw_id: None, began: self.heard };
+            let late = late.or_else(|| (silence >= LATE).then(silent));
+            if *told == late {
+                continue;
+            }
+            steps.push(late.clone().map_or(Step::Back(origin), |call| Step::Late(origin, call)));
+            *told = late;
+        }
+        match self.stage {
+            Stage::Working if worst >= TERMINATE => {
+                steps.push(Step::Terminate);
+                self.stage = Stage::Ending { kill_at: now.after(KILL_AFTER) };
+            }
+            Stage::Ending { kill_at } if kill_at <= now => {
+                steps.push(Step::Kill);
+                self.stage = Stage::Killed { at: now };
+            }
+            Stage::Killed { at } if age(now, at) >= REAP => {
+                steps.push(Step::Abandon);
+                self.stage = Stage::Abandoned;
+            }
+            Stage::Working | Stage::Ending { .. } | Stage::Killed { .. } | Stage::Abandoned => {}
+        }
+    }
+}
+
+fn age(now: MonoNs, then: MonoNs) -> Duration {
+    now.since(then).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> MonoNs {
+        MonoNs(ms * 1_000_000)
+    }
+
+    fn call(name: &str, began: u64) -> LateCall {
+        LateCall { call: name.to_owned(), hw_id: Some("GPU-1".to_owned()), began: ms(began) }
+    }
+
+    /// A worker born at 0 that makes these calls (origin, begin, end in ms), beats every 500 ms up to `alive` and is
+    /// looked at every 250 ms: what is due, and when.
+    fn run(calls: &[(Origin, u64, u64)], alive: u64, until: u64) -> Vec<(u64, Step)> {
+        let mut deadlines = Deadlines::new(ms(0));
+        let (mut log, mut steps) = (Vec::new(), Vec::new());
+        for now in (0..=until).step_by(250) {
+            if now % 500 == 0 && now <= alive {
+                let here = calls.iter().filter(|(_, began, end)| *began <= now && now < *end);
+                let flights =
+                    here.map(|(origin, began, _)| Flight { origin: *origin, call: call("f", *began) });
+                deadlines.heartbeat(ms(now), flights.collect());
+            }
+            deadlines.look(ms(now), &mut steps);
+            log.extend(steps.drain(..).map(|step| (now, step)));
+        }
+        log
+    }
+
+    const NEVER: u64 = u64::MAX;
+
+    #[test]
+    fn a_late_call_makes_its_own_library_slow_and_nothing_else() {
+        for origin in ORIGINS {
+            let log = run(&[(origin, 1_100, 9_800)], NEVER, 20_000);
+            assert_eq!(
+                log,
+                [(4_500, Step::Late(origin, call("f", 1_100))), (10_000, Step::Back(origin))],
+                "within 4 s of its begin"
+            );
+        }
+        assert_eq!(run(&[(Origin::Dcgm, 0, 2_900), (Origin::Dcgm, 2_950, 5_800)], NEVER, 10_000), []);
+    }
+
+    #[test]
+    fn a_minute_ends_the_worker_and_half_a_minute_more_kills_it() {
+        let log = run(&[(Origin::Nvml, 0, NEVER)], NEVER, 200_000);
+        let want = [
+            (3_000, Step::Late(Origin::Nvml, call("f", 0))),
+            (60_000, Step::Terminate),
+            (90_000, Step::Kill),
+            (95_000, Step::Abandon),
+        ];
+        assert_eq!(log, want);
+        let back = run(&[(Origin::Nvml, 0, 59_000)], NEVER, 200_000);
+        assert_eq!(back.last(), Some(&(59_000, Step::Back(Origin::Nvml))), "it was alive");
+        let too_late = run(&[(Origin::Nvml, 0, 61_000)], NEVER, 200_000);
+        assert!(too_late.contains(&(90_000, Step::Kill)), "SIGTERM is not taken back: {too_late:?}");
+    }
+
+    #[test]
+    fn a_silent_worker_is_slow_as_a_whole() {
+        let log = run(&[], 10_000, 14_000);
+        let silent = LateCall { call: SILENT.to_owned(), hw_id: None, began: ms(10_000) };
+        let want = ORIGINS.map(|origin| (13_000, Step::Late(origin, silent.clone())));
+        assert_eq!(log, want);
+        assert!(run(&[], 10_000, 80_000).contains(&(70_000, Step::Terminate)));
+        let hung = run(&[(Origin::Dcgm, 9_800, NEVER)], 10_000, 13_000);
+        assert_eq!(hung[0], (13_000, Step::Late(Origin::Dcgm, call("f", 9_800))), "the call is named");
+    }
+
+    #[test]
+    fn an_ordered_end_has_its_time() {
+        let mut deadlines = Deadlines::new(ms(0));
+        deadlines.ending(ms(1_000), Duration::from_secs(2));
+        deadlines.ending(ms(2_000), Duration::from_secs(9));
+        let mut steps = Vec::new();
+        let mut due = Vec::new();
+        for now in (1_000..12_000).step_by(500) {
+            deadlines.heartbeat(ms(now), Vec::new());
+            deadlines.look(ms(now), &mut steps);
+            due.extend(steps.drain(..).map(|step| (now, step)));
+        }
+        assert_eq!(due, [(3_000, Step::Kill), (8_000, Step::Abandon)]);
+        assert!(deadlines.is_ending());
+    }
+
+    #[test]
+    fn times_that_cannot_be_are_put_right() {
+        let mut deadlines = Deadlines::new(ms(5_000));
+        let flight = |began| vec![Flight { origin: Origin::Dcgm, call: call("f", began) }];
+        let mut steps = Vec::new();
+        deadlines.heartbeat(ms(5_500), flight(0));
+        deadlines.look(ms(5_500), &mut steps);
+        assert_eq!(steps, [], "it cannot have begun before the worker");
+        deadlines.heartbeat(ms(6_000), flight(u64::MAX / 1_000_000));
+        deadlines.look(ms(6_000), &mut steps);
+        assert_eq!(steps, [], "nor in the future");
+    }
+}

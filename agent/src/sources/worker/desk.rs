@@ -1,0 +1,173 @@
+//! Requests to the worker: who asks, and who gets the answers.
+//!
+//! In: requests of the control socket. Out: orders with an id, and the answers back to who asked.
+//! What can go wrong: no worker, or one that does not answer: the asker is told, or sees the end of the answers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::clean;
+use crate::model::MonoNs;
+use crate::wire::order::{self, Request};
+use crate::wire::report::Answer;
+
+/// Requests that wait for the source.
+const WAITING_MAX: usize = 16;
+/// Requests that wait for the worker.
+const PENDING_MAX: usize = 16;
+/// Answers that wait for the asker.
+const ANSWERS_MAX: usize = 256;
+/// A worker that has not answered by then will not.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What can be asked of the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Pause profiling.
+    Pause,
+    /// Resume profiling.
+    Resume,
+    /// Which fields there are.
+    Fields,
+}
+
+/// Where to ask. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Desk {
+    tx: mpsc::Sender<Asked>,
+}
+
+/// A question, and where the answers go.
+#[derive(Debug)]
+pub struct Asked {
+    question: Question,
+    answers: mpsc::Sender<Answer>,
+}
+
+/// The worker's side of a [`Desk`].
+pub type Questions = mpsc::Receiver<Asked>;
+
+/// A desk, and its other side.
+pub fn desk() -> (Desk, Questions) {
+    let (tx, rx) = mpsc::channel(WAITING_MAX);
+    (Desk { tx }, rx)
+}
+
+impl Desk {
+    /// Asks; the answers come out of the channel, which ends after the last one. `None`: nobody takes questions.
+    pub async fn ask(&self, question: Question) -> Option<mpsc::Receiver<Answer>> {
+        let (answers, rx) = mpsc::channel(ANSWERS_MAX);
+        self.tx.send(Asked { question, answers }).await.ok().map(|()| rx)
+    }
+}
+
+impl Asked {
+    /// It cannot be answered.
+    pub fn refuse(self, why: &str) {
+        let answer = Answer { id: 0, done: false, text: why.to_owned(), more: false };
+        // Who asked has gone.
+        let _ = self.answers.try_send(answer);
+    }
+}
+
+/// Requests that the present worker has not answered.
+#[derive(Debug, Default)]
+pub struct Pending {
+    last_id: u64,
+    waiting: BTreeMap<u64, (MonoNs, mpsc::Sender<Answer>)>,
+}
+
+impl Pending {
+    /// The order for a question; `None`: too many, refused.
+    pub fn order(&mut self, now: MonoNs, asked: Asked) -> Option<order::Kind> {
+        self.waiting.retain(|_, (since, _)| now.since(*since).is_none_or(|waited| waited < PATIENCE));
+        if self.waiting.len() >= PENDING_MAX {
+            asked.refuse("too many requests at once");
+            return None;
+        }
+        self.last_id += 1;
+        let id = self.last_id;
+        self.waiting.insert(id, (now, asked.answers));
+        Some(match asked.question {
+            Question::Pause => order::Kind::Pause(Request { id }),
+            Question::Resume => order::Kind::Resume(Request { id }),
+            Question::Fields => order::Kind::Fields(Request { id }),
+        })
+    }
+
+    /// An answer: `text` may be JSON lines, of which nothing is cut off but control characters.
+    pub fn answer(&mut self, mut answer: Answer) {
+        let Some((_, answers)) = self.waiting.get(&answer.id) else { return };
+        let (id, more) = (answer.id, answer.more);
+        answer.text.retain(|c| c == '\n' || !c.is_control());
+        let lost = answers.try_send(answer).is_err();
+        if lost || !more {
+            self.waiting.remove(&id);
+        }
+    }
+
+    /// The worker is gone.
+    pub fn refuse_all(&mut self, why: &str) {
+        let text = clean::text(why).unwrap_or_default();
+        for (id, (_, answers)) in std::mem::take(&mut self.waiting) {
+            // Who asked has gone, or sees the end of the answers.
+            let _ = answers.try_send(Answer { id, done: false, text: text.clone(), more: false });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn asked(desk: &Desk, questions: &mut Questions) -> (Asked, mpsc::Receiver<Answer>) {
+        let answers = desk.ask(Question::Fields).await.unwrap();
+        (questions.recv().await.unwrap(), answers)
+    }
+
+    fn answer(id: u64, text: &str, more: bool) -> Answer {
+        Answer { id, done: true, text: text.to_owned(), more }
+    }
+
+    #[tokio::test]
+    async fn answers_go_to_who_asked_until_the_last_one() {
+        let (desk, mut questions) = desk();
+        let mut pending = Pending::default();
+        let (first, mut to_first) = asked(&desk, &mut questions).await;
+        let (second, mut to_second) = asked(&desk, &mut questions).await;
+        let order = |id| Some(order::Kind::Fields(Request { id }));
+        assert_eq!(pending.order(MonoNs(0), first), order(1));
+        assert_eq!(pending.order(MonoNs(0), second), order(2));
+        pending.answer(answer(1, "{}\n\u{1b}{}", true));
+        pending.answer(answer(1, "", false));
+        pending.answer(answer(1, "too late", false));
+        pending.answer(answer(9, "nobody's", false));
+        assert_eq!(to_first.recv().await.map(|a| a.text).as_deref(), Some("{}\n{}"));
+        assert_eq!(to_first.recv().await.map(|a| a.more), Some(false));
+        assert_eq!(to_first.recv().await, None);
+        pending.refuse_all("the worker ended");
+        assert_eq!(
+            to_second.recv().await.map(|a| (a.done, a.text)),
+            Some((false, "the worker ended".into()))
+        );
+    }
+
+    #[tokio::test]
+    async fn requests_are_bounded_and_forgotten_in_time() {
+        let (desk, mut questions) = desk();
+        let mut pending = Pending::default();
+        let mut kept = Vec::new();
+        for n in 0..PENDING_MAX + 2 {
+            let (asked, answers) = asked(&desk, &mut questions).await;
+            kept.push(answers);
+            assert_eq!(pending.order(MonoNs(0), asked).is_some(), n < PENDING_MAX);
+        }
+        let said = kept.last_mut().unwrap().recv().await.unwrap();
+        assert_eq!((said.done, &*said.text), (false, "too many requests at once"));
+        let (asked, _answers) = asked(&desk, &mut questions).await;
+        assert!(pending.order(MonoNs(0).after(PATIENCE), asked).is_some());
+        assert_eq!(kept[0].recv().await, None, "the asker sees the end");
+    }
+}

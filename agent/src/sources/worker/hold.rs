@@ -1,0 +1,177 @@
+//! Who has the driver: the worker, or nobody of ours, so that it can be unloaded.
+//!
+//! In: releases and takes by the control socket, the unload watch and DCGM's bind event. Out: a [`Hold`] that the worker
+//! source follows; [`AutoTake`], which ends a release that nobody will end by hand. Both pure but for the clock.
+//! What can go wrong: somebody releases and never takes again; the state says since when and why.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::host::mono_now;
+use crate::model::MonoNs;
+
+/// How long an automatic release lasts while the driver's module stays loaded.
+const BY_ITSELF: Duration = Duration::from_secs(30);
+
+/// Why the driver was let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// `warpgauge driver release`. Ends by `driver take` only.
+    Manual,
+    /// Somebody tried to unload the module.
+    Unload,
+    /// DCGM's bind event: a GPU is being given to or taken from the driver.
+    Bind,
+    /// The pod is being evicted. Ends with the agent.
+    Eviction,
+}
+
+impl Reason {
+    /// The word in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Manual => "manual",
+            Self::Unload => "unload",
+            Self::Bind => "bind",
+            Self::Eviction => "eviction",
+        }
+    }
+
+    /// Whether it ends without anybody's doing.
+    pub fn is_automatic(self) -> bool {
+        matches!(self, Self::Unload | Self::Bind)
+    }
+}
+
+/// Who has the driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hold {
+    /// Since when, and why, no worker may touch the driver.
+    pub released: Option<(Reason, MonoNs)>,
+    /// A worker process lives: it may have the driver open.
+    pub worker: bool,
+}
+
+/// The state, shared. Cheap to clone; clones share.
+#[derive(Clone, Debug)]
+pub struct DriverHold {
+    tx: Arc<watch::Sender<Hold>>,
+}
+
+impl Default for DriverHold {
+    fn default() -> Self {
+        Self { tx: Arc::new(watch::Sender::new(Hold::default())) }
+    }
+}
+
+impl DriverHold {
+    /// The worker lets go of the driver, within 2 s or by force. A release by hand outlasts the automatic ones.
+    pub fn release(&self, reason: Reason) {
+        let now = mono_now();
+        self.tx.send_if_modified(|hold| {
+            let stronger = match hold.released {
+                None => true,
+                Some((before, _)) => before != reason && !reason.is_automatic(),
+            };
+            if stronger {
+                let since = hold.released.map_or(now, |(_, since)| since);
+                hold.released = Some((reason, since));
+            }
+            stronger
+        });
+    }
+
+    /// The driver may be used again, whoever had it released.
+    pub fn take(&self) {
+        self.tx.send_if_modified(|hold| hold.released.take().is_some());
+    }
+
+    /// The same, unless somebody released it for another reason meanwhile.
+    pub fn take_after(&self, reason: Reason) {
+        self.tx.send_if_modified(|hold| {
+            let same = hold.released.is_some_and(|(why, _)| why == reason);
+            if same {
+                hold.released = None;
+            }
+            same
+        });
+    }
+
+    /// A worker process was started, or the last one is gone.
+    pub(crate) fn set_worker(&self, lives: bool) {
+        self.tx.send_if_modified(|hold| std::mem::replace(&mut hold.worker, lives) != lives);
+    }
+
+    /// The state now.
+    pub fn now(&self) -> Hold {
+        *self.tx.borrow()
+    }
+
+    /// Follows the state.
+    pub fn subscribe(&self) -> watch::Receiver<Hold> {
+        self.tx.subscribe()
+    }
+}
+
+/// When an automatic release ends: the module was gone and is there again, or it was never taken away.
+#[derive(Debug)]
+pub struct AutoTake {
+    began: MonoNs,
+    was_gone: bool,
+}
+
+impl AutoTake {
+    /// A release that began at `now`.
+    pub fn new(now: MonoNs) -> Self {
+        Self { began: now, was_gone: false }
+    }
+
+    /// Whether the driver is to be taken, given whether its module is loaded.
+    pub fn look(&mut self, now: MonoNs, module_is_there: bool) -> bool {
+        if !module_is_there {
+            self.was_gone = true;
+            return false;
+        }
+        self.was_gone || now.since(self.began).is_some_and(|waited| waited >= BY_ITSELF)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_by_hand_outlasts_the_automatic_ones() {
+        let hold = DriverHold::default();
+        let reason = || hold.now().released.map(|(reason, _)| reason);
+        hold.release(Reason::Unload);
+        hold.release(Reason::Bind);
+        assert_eq!(reason(), Some(Reason::Unload), "the first automatic one stands");
+        let mut follower = hold.subscribe();
+        hold.release(Reason::Manual);
+        assert!(follower.has_changed().unwrap());
+        follower.mark_unchanged();
+        hold.release(Reason::Unload);
+        hold.take_after(Reason::Unload);
+        assert_eq!((reason(), follower.has_changed().unwrap()), (Some(Reason::Manual), false));
+        hold.take();
+        assert_eq!(reason(), None);
+        hold.set_worker(true);
+        assert!(hold.now().worker);
+    }
+
+    #[test]
+    fn an_automatic_release_ends_by_itself() {
+        type Seen<'a> = &'a [(u64, bool)];
+        let taken_at = |seen: Seen<'_>| {
+            let mut auto = AutoTake::new(MonoNs(0));
+            let s = |s: u64| MonoNs(s * 1_000_000_000);
+            seen.iter().find(|(at, there)| auto.look(s(*at), *there)).map(|(at, _)| *at)
+        };
+        assert_eq!(taken_at(&[(1, true), (2, false), (3, false), (4, true)]), Some(4), "unloaded and loaded");
+        assert_eq!(taken_at(&[(1, true), (29, true), (30, true)]), Some(30), "the unload did not happen");
+        assert_eq!(taken_at(&[(1, false), (600, false)]), None, "nothing to take");
+    }
+}

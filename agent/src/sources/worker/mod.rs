@@ -1,0 +1,333 @@
+//! The worker source: DCGM and NVML, read by a child process so that they cannot take the agent down.
+//!
+//! In: the worker's reports; releases and takes of the driver; questions of the control socket. Out: signals of the
+//! sources `dcgm`, `nvml` and `profiling`. What can go wrong: the child hangs, crashes, leaks or cannot even be killed:
+//! seconds of its data are lost, and nothing else. There is one worker at a time, and at most one given up.
+//!
+//! Reading order: this loop → [`spawn`] → `session` (one worker's life) → [`deadline`], [`throttle`], [`memory`],
+//! [`abandoned`], [`hold`] (its rules) → [`intake`] (what it reports) → [`states`] (what is said of its sources).
+
+pub mod abandoned;
+pub mod clean;
+pub mod deadline;
+pub mod desk;
+pub mod hold;
+pub mod intake;
+pub mod inventory;
+pub mod memory;
+pub mod orders;
+pub mod refused;
+mod session;
+pub mod spawn;
+pub mod states;
+pub mod tell;
+pub mod throttle;
+pub mod values;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::{Exit, Lack, Outlet, Source};
+use crate::config::WorkerConfig;
+use crate::host::{HostRoot, mono_now};
+use crate::model::Pid;
+use crate::telemetry::{Counter, Gauge, Telemetry};
+use abandoned::Abandoned;
+use desk::Questions;
+use hold::{AutoTake, DriverHold};
+use intake::Intake;
+use refused::Refused;
+use session::{Ended, Session, Why};
+use spawn::{Process, Program, Spawner};
+use states::{States, Without};
+use tell::Tell;
+use throttle::Throttle;
+
+/// How often it is looked whether a worker may start.
+const LOOK: Duration = Duration::from_millis(250);
+/// The /proc of the agent's own pid namespace, which its children are in.
+const PROC: &str = "/proc";
+/// The agent's own file, even if it was replaced on the disk meanwhile.
+const OWN_FILE: &str = "/proc/self/exe";
+
+const RELEASED: Without = Without {
+    reason: "released",
+    what: "the driver was let go of, so that it can be unloaded",
+    remedy: "`warpgauge driver take` takes it again",
+};
+const ABANDONED: Without = Without {
+    reason: "abandoned",
+    what: "a worker hangs in the kernel and cannot be ended; no new one may touch the driver meanwhile",
+    remedy: "look at the kernel log for XIDs and hung tasks; the GPU may need a reset, the node a restart",
+};
+const CRASH_LOOP: Without = Without {
+    reason: "crash_loop",
+    what: "the worker process ends again and again; the next one is started later",
+    remedy: "look at the lines before this one; a vendor's library may crash: try another engine, or worker.dcgm: false",
+};
+const NO_START: Without = Without {
+    reason: "no_start",
+    what: "the worker process cannot be started",
+    remedy: "look at the line before this one; the node may be out of processes or memory",
+};
+
+/// The source.
+#[derive(Debug)]
+pub struct Worker {
+    shared: Shared,
+    host: HostRoot,
+    program: Program,
+    spawner: Option<Spawner>,
+    abandoned: Option<Given>,
+    auto: Option<AutoTake>,
+    restarts: Restarts,
+}
+
+/// What outlives one worker.
+#[derive(Debug)]
+struct Shared {
+    config: WorkerConfig,
+    hold: DriverHold,
+    questions: Questions,
+    intake: Intake,
+    states: States,
+    tell: Tell,
+    refused: Refused,
+    throttle: Throttle,
+    gauges: Gauges,
+}
+
+#[derive(Debug)]
+struct Gauges {
+    memory: Gauge,
+    cpu_user: Counter,
+    cpu_system: Counter,
+    abandoned: Gauge,
+}
+
+#[derive(Debug)]
+struct Restarts {
+    crashed: Counter,
+    hung: Counter,
+    memory: Counter,
+    protocol: Counter,
+    start: Counter,
+}
+
+/// A worker that was given up. Our own child is waited for, so that the kernel can forget it.
+#[derive(Debug)]
+struct Given {
+    abandoned: Abandoned,
+    process: Option<Process>,
+}
+
+/// What the source needs.
+#[derive(Debug)]
+pub struct Parts {
+    /// What to do.
+    pub config: WorkerConfig,
+    /// Where the host's file systems are.
+    pub host: HostRoot,
+    /// Where the lock file is; `None`: no lock.
+    pub lock_dir: Option<PathBuf>,
+    /// Who has the driver.
+    pub hold: DriverHold,
+    /// What the control socket asks.
+    pub questions: Questions,
+}
+
+impl Worker {
+    /// Starts nothing yet.
+    pub fn new(parts: Parts, telemetry: &Telemetry) -> Self {
+        let Parts { config, host, lock_dir, hold, questions } = parts;
+        let refused = Refused::new(telemetry);
+        let cpu = |mode| telemetry.counter("warpgauge.worker.cpu.time", &[("cpu.mode", mode)]);
+        let restarts = |reason| telemetry.counter("warpgauge.worker.restarts", &[("reason", reason)]);
+        let shared = Shared {
+            intake: Intake::new(Pid(std::process::id()), refused.clone()),
+            states: States::new(config.dcgm, config.nvml),
+            tell: Tell::new(telemetry, refused.clone()),
+            throttle: Throttle::default(),
+            gauges: Gauges {
+                memory: telemetry.gauge("warpgauge.worker.memory.usage", &[]),
+                cpu_user: cpu("user"),
+                cpu_system: cpu("system"),
+                abandoned: telemetry.gauge("warpgauge.worker.abandoned", &[]),
+            },
+            config,
+            hold,
+            questions,
+            refused,
+        };
+        Self {
+            shared,
+            host,
+            program: Program { file: OWN_FILE.into(), lock: lock_dir.map(|dir| dir.join("worker.lock")) },
+            spawner: None,
+            abandoned: None,
+            auto: None,
+            restarts: Restarts {
+                crashed: restarts("crashed"),
+                hung: restarts("hung"),
+                memory: restarts("memory"),
+                protocol: restarts("protocol"),
+                start: restarts("start"),
+            },
+        }
+    }
+
+    /// What a session shares with the next one, for its tests.
+    #[cfg(test)]
+    fn into_shared(self) -> Shared {
+        self.shared
+    }
+
+    /// Why no worker may be started now.
+    fn blocked(&mut self) -> Option<Without> {
+        let now = mono_now();
+        if let Some(given) = &mut self.abandoned {
+            let reaped = given.process.as_mut().is_some_and(|process| process.ended().is_some());
+            if !reaped && given.abandoned.lives(Path::new(PROC)) {
+                return Some(ABANDONED);
+            }
+            self.abandoned = None;
+            self.shared.gauges.abandoned.set(0);
+            self.shared.hold.set_worker(false);
+        }
+        if let Some((reason, since)) = self.shared.hold.now().released {
+            let auto = self.auto.get_or_insert_with(|| AutoTake::new(since));
+            let module = self.host.sys("module/nvidia").exists();
+            if !reason.is_automatic() || !auto.look(now, module) {
+                return Some(RELEASED);
+            }
+            self.shared.hold.take_after(reason);
+        }
+        self.auto = None;
+        (!self.shared.throttle.wait(now).is_zero()).then_some(CRASH_LOOP)
+    }
+
+    /// Waits for a change, for at most a moment; refuses what is asked meanwhile.
+    async fn wait(&mut self, why: Without, outlet: &Outlet) {
+        self.shared.states.none(why);
+        self.tell(outlet).await;
+        let mut hold = self.shared.hold.subscribe();
+        tokio::select! {
+            _ = hold.changed() => {}
+            Some(asked) = self.shared.questions.recv() => {
+                asked.refuse(&format!("there is no worker: {}; {}", why.what, why.remedy));
+            }
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+
+    async fn tell(&mut self, outlet: &Outlet) {
+        let changes = self.shared.states.changes();
+        self.shared.tell.changes(outlet, changes).await;
+    }
+
+    async fn start(&mut self) -> std::io::Result<(Process, UnixStream)> {
+        if self.spawner.is_none() {
+            self.spawner = Some(Spawner::new()?);
+        }
+        let Some(spawner) = &self.spawner else { return Err(std::io::ErrorKind::NotFound.into()) };
+        let (process, socket) = spawner.start(self.program.clone()).await?;
+        Ok((process, UnixStream::from_std(socket)?))
+    }
+
+    async fn work(&mut self, outlet: &Outlet, stop: &CancellationToken) {
+        self.shared.throttle.started(mono_now());
+        let (mut process, stream) = match self.start().await {
+            Ok(started) => started,
+            Err(error) => {
+                warn!(%error, "The worker cannot be started.");
+                self.restarts.start.add(1);
+                self.shared.throttle.ended(mono_now());
+                self.shared.states.none(NO_START);
+                return self.tell(outlet).await;
+            }
+        };
+        self.shared.hold.set_worker(true);
+        self.shared.states.begin();
+        let flavour = orders::driver_flavour(&self.host);
+        self.shared.intake.begin(Pid(process.pid()), flavour);
+        let configure = orders::configure(&self.shared.config, &self.host);
+        let session = Session::new(&mut self.shared, &mut process, outlet);
+        let ended = session.run(stream, configure, stop).await;
+        let stopped = ended.why == Why::Stopped;
+        self.ended(ended, process);
+        if !stopped {
+            let why = self.blocked().unwrap_or(session::ENDED);
+            self.shared.states.none(why);
+            self.tell(outlet).await;
+        }
+    }
+
+    /// Books the end of a worker.
+    fn ended(&mut self, ended: Ended, process: Process) {
+        let now = mono_now();
+        let counter = match ended.why {
+            Why::Stopped | Why::Released | Why::Held(_) => None,
+            Why::Crashed => Some(&self.restarts.crashed),
+            Why::Replaced | Why::TooBig => Some(&self.restarts.memory),
+            Why::Hung => Some(&self.restarts.hung),
+            Why::Protocol => Some(&self.restarts.protocol),
+        };
+        counter.into_iter().for_each(|counter| counter.add(1));
+        match ended.why {
+            Why::Stopped | Why::Released => {}
+            Why::Replaced => self.shared.throttle.replaced(now),
+            Why::Crashed | Why::TooBig | Why::Hung | Why::Protocol | Why::Held(_) => {
+                self.shared.throttle.ended(now);
+            }
+        }
+        let pid = match ended.why {
+            Why::Held(pid) => Some((pid, None)),
+            _ => ended.abandoned.then(|| (process.pid(), Some(process))),
+        };
+        match pid {
+            Some((pid, process)) => {
+                warn!(pid, "A worker cannot be ended: it hangs in the kernel.");
+                self.abandoned = Some(Given { abandoned: Abandoned::new(Path::new(PROC), pid), process });
+                self.shared.gauges.abandoned.set(1);
+            }
+            None => self.shared.hold.set_worker(false),
+        }
+    }
+}
+
+impl Source for Worker {
+    fn name(&self) -> &'static str {
+        "worker"
+    }
+
+    async fn run(&mut self, outlet: &Outlet, stop: &CancellationToken) -> Exit {
+        if !self.shared.config.is_on() {
+            return Exit::Unavailable(vec![Lack {
+                reason: "disabled",
+                what: "the worker is switched off by the configuration".to_owned(),
+                remedy: "set worker.enabled to true, and worker.dcgm or worker.nvml",
+            }]);
+        }
+        while !stop.is_cancelled() {
+            match self.blocked() {
+                None => self.work(outlet, stop).await,
+                Some(why) => {
+                    tokio::select! {
+                        () = stop.cancelled() => {}
+                        () = self.wait(why, outlet) => {}
+                    }
+                }
+            }
+        }
+        Exit::Stopped
+    }
+}
+
+#[cfg(test)]
+mod intake_tests;
+#[cfg(test)]
+mod session_tests;

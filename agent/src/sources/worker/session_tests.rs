@@ -1,0 +1,224 @@
+//! One worker's life, with the test in the worker's place: its process is a real one that does nothing.
+
+use std::process::Command;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::desk::{Question, desk};
+use super::hold::{DriverHold, Reason};
+use super::session::{Ended, Session, Why};
+use super::spawn::Process;
+use super::{Parts, Worker};
+use crate::config::{Config, WorkerConfig};
+use crate::host::{HostRoot, mono_now};
+use crate::model::Signal;
+use crate::model::signal::SourceState;
+use crate::sources::{Outlet, queue};
+use crate::telemetry::Telemetry;
+use crate::wire::order::Configure;
+use crate::wire::report::{Answer, Value};
+use crate::wire::report::{
+    Bind, Content, Device, Heartbeat, Hello, InFlight, Inventory, Kind, Samples, State,
+};
+use crate::wire::{Decoder, Order, PROTOCOL, Report, encode, order};
+
+struct Played {
+    socket: UnixStream,
+    decoder: Decoder,
+    signals: mpsc::Receiver<Signal>,
+    hold: DriverHold,
+    desk: super::desk::Desk,
+    stop: CancellationToken,
+    telemetry: Telemetry,
+    session: JoinHandle<Ended>,
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(10), future).await.unwrap_or_else(|_| panic!("waited for {what}"))
+}
+
+impl Played {
+    async fn start(config: WorkerConfig) -> Self {
+        let telemetry = Telemetry::default();
+        let (desk, questions) = desk();
+        let (hold, stop) = (DriverHold::default(), CancellationToken::new());
+        let parts =
+            Parts { config, host: HostRoot::default(), lock_dir: None, hold: hold.clone(), questions };
+        let mut shared = Worker::new(parts, &telemetry).into_shared();
+        let (tx, signals) = queue(1_000);
+        let outlet = Outlet::new(tx, "worker", &telemetry);
+        let (socket, theirs) = UnixStream::pair().unwrap();
+        let stopped = stop.clone();
+        let session = tokio::spawn(async move {
+            let mut process = Process::of(Command::new("sleep").arg("60").spawn().unwrap());
+            shared.throttle.started(mono_now());
+            let session = Session::new(&mut shared, &mut process, &outlet);
+            session.run(theirs, Configure::default(), &stopped).await
+        });
+        let decoder = Decoder::default();
+        let mut played = Self { socket, decoder, signals, hold, desk, stop, telemetry, session };
+        assert_eq!(played.order().await, order::Kind::Configure(Configure::default()));
+        let hello = Hello { protocol: PROTOCOL, rights_given_up: 1, ..Hello::default() };
+        played.report(Kind::Hello(hello)).await;
+        played
+    }
+
+    async fn report(&mut self, kind: Kind) {
+        let mut bytes = Vec::new();
+        encode(&Report { kind: Some(kind) }, &mut bytes).unwrap();
+        self.socket.write_all(&bytes).await.unwrap();
+    }
+
+    async fn order(&mut self) -> order::Kind {
+        loop {
+            if let Some(order) = self.decoder.take::<Order>().unwrap() {
+                return order.kind.unwrap();
+            }
+            let mut buffer = [0; 4_096];
+            let n = soon("an order", self.socket.read(&mut buffer)).await.unwrap();
+            assert_ne!(n, 0, "the agent hung up");
+            self.decoder.push(&buffer[..n]);
+        }
+    }
+
+    async fn up(&mut self, name: &str) {
+        self.report(Kind::State(State { name: name.to_owned(), up: true, ..State::default() })).await;
+        let source = self.source().await;
+        assert_eq!((&*source.name, source.up), (name, true));
+    }
+
+    /// The next change of a source.
+    async fn source(&mut self) -> SourceState {
+        loop {
+            if let Signal::Source { source, .. } = soon("a source", self.signals.recv()).await.unwrap() {
+                return source;
+            }
+        }
+    }
+
+    async fn ended(self) -> Ended {
+        soon("the session's end", self.session).await.unwrap()
+    }
+}
+
+fn config() -> WorkerConfig {
+    Config::default().worker
+}
+
+#[tokio::test]
+async fn a_late_call_is_told_within_4_s_and_the_other_library_goes_on() {
+    let mut worker = Played::start(config()).await;
+    worker.up("dcgm").await;
+    worker.up("nvml").await;
+    let device = Device { hw_id: "GPU-1".to_owned(), key: 1, kind: 1, ..Device::default() };
+    let inventory = Inventory { origin: 2, devices: vec![device], ..Inventory::default() };
+    worker.report(Kind::Inventory(inventory)).await;
+    let began = mono_now();
+    let late = InFlight {
+        call: "dcgmGetLatestValues_v2".to_owned(),
+        origin: 1,
+        hw_id: "GPU-1".to_owned(),
+        began_ns: began.0,
+    };
+    let (mut beat, mut read) = (interval(Duration::from_millis(500)), 0);
+    let slow = loop {
+        tokio::select! {
+            _ = beat.tick() => {
+                let in_flight = vec![late.clone()];
+                worker.report(Kind::Heartbeat(Heartbeat { in_flight, ..Heartbeat::default() })).await;
+                let value = Value { field: 150, age_ns: 0, content: Some(Content::Int(40)) };
+                let read_ns = mono_now().0;
+                let samples = Samples { origin: 2, key: 1, read_ns, values: vec![value], ..Samples::default() };
+                worker.report(Kind::Samples(samples)).await;
+            }
+            signal = worker.signals.recv() => match signal.unwrap() {
+                Signal::Source { source, .. } => break source,
+                Signal::Samples { .. } => read += 1,
+                _ => {}
+            }
+        }
+    };
+    let after = mono_now().since(began).unwrap();
+    assert!(after <= Duration::from_secs(4), "{after:?}");
+    assert_eq!((&*slow.name, slow.up, slow.reason.as_deref()), ("dcgm", false, Some("slow")));
+    let call = slow.late.unwrap();
+    assert_eq!(
+        (&*call.call, call.hw_id.as_deref(), call.began),
+        ("dcgmGetLatestValues_v2", Some("GPU-1"), began)
+    );
+    assert!(read >= 5, "NVML's values go on: {read}");
+    worker.report(Kind::Heartbeat(Heartbeat::default())).await;
+    let back = worker.source().await;
+    assert_eq!((&*back.name, back.up), ("dcgm", true), "it came back, and nothing was killed");
+    worker.stop.cancel();
+    assert_eq!(worker.order().await, order::Kind::End(order_end()));
+    assert_eq!(worker.ended().await, Ended { why: Why::Stopped, abandoned: false });
+}
+
+fn order_end() -> order::End {
+    order::End {}
+}
+
+#[tokio::test]
+async fn a_closed_socket_is_told_at_once_and_the_process_does_not_live_on() {
+    let mut worker = Played::start(config()).await;
+    worker.up("dcgm").await;
+    worker.socket.shutdown().await.unwrap();
+    let told: Vec<_> = [worker.source().await, worker.source().await].into_iter().collect();
+    for (source, name) in told.iter().zip(["dcgm", "nvml"]) {
+        assert_eq!((&*source.name, source.reason.as_deref()), (name, Some("down")));
+    }
+    assert_eq!(worker.ended().await, Ended { why: Why::Crashed, abandoned: false });
+}
+
+#[tokio::test]
+async fn garbage_ends_it() {
+    let mut worker = Played::start(config()).await;
+    worker.socket.write_all(&[0xff; 64]).await.unwrap();
+    assert_eq!(worker.ended().await, Ended { why: Why::Protocol, abandoned: false });
+    let mut worker = Played::start(config()).await;
+    worker.report(Kind::Hello(Hello { protocol: PROTOCOL + 1, ..Hello::default() })).await;
+    assert_eq!(worker.ended().await, Ended { why: Why::Protocol, abandoned: false });
+}
+
+#[tokio::test]
+async fn a_bind_event_lets_go_of_the_driver_and_a_hung_worker_is_killed_for_it() {
+    let mut worker = Played::start(config()).await;
+    worker.report(Kind::Bind(Bind { event: 1 })).await;
+    assert_eq!(worker.order().await, order::Kind::End(order_end()));
+    let hold = worker.hold.clone();
+    assert!(matches!(hold.now().released, Some((Reason::Bind, _))));
+    let began = mono_now();
+    assert_eq!(worker.ended().await, Ended { why: Why::Released, abandoned: false });
+    let took = mono_now().since(began).unwrap();
+    assert!(took < Duration::from_secs(3), "it is killed when it does not end: {took:?}");
+}
+
+#[tokio::test]
+async fn above_its_memory_budget_it_is_ordered_to_end() {
+    let mut worker = Played::start(WorkerConfig { memory_limit: 1, ..config() }).await;
+    assert_eq!(worker.order().await, order::Kind::End(order_end()));
+    assert!(worker.telemetry.gauge("warpgauge.worker.memory.usage", &[]).get() > 1);
+    assert_eq!(worker.ended().await, Ended { why: Why::Replaced, abandoned: false });
+}
+
+#[tokio::test]
+async fn questions_reach_the_worker_and_end_with_it() {
+    let mut worker = Played::start(config()).await;
+    let mut first = worker.desk.ask(Question::Pause).await.unwrap();
+    assert_eq!(worker.order().await, order::Kind::Pause(order::Request { id: 1 }));
+    worker.report(Kind::Answer(Answer { id: 1, done: true, text: "paused".to_owned(), more: false })).await;
+    assert_eq!(soon("an answer", first.recv()).await.unwrap().text, "paused");
+    let mut second = worker.desk.ask(Question::Fields).await.unwrap();
+    worker.order().await;
+    worker.stop.cancel();
+    let answer = soon("an answer", second.recv()).await.unwrap();
+    assert_eq!((answer.done, &*answer.text), (false, "the worker ended"));
+    worker.ended().await;
+}

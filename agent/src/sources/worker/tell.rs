@@ -1,0 +1,100 @@
+//! The way out of the worker source: signals into the pipeline, states into logs and gauges.
+//!
+//! In: signals and state changes. Out: the same, where they belong.
+//! What can go wrong: the pipeline takes nothing. Values are dropped at once, what tells of a change waits a moment;
+//! both are counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::refused::Refused;
+use super::states::Change;
+use crate::host::mono_now;
+use crate::model::Signal;
+use crate::sources::Outlet;
+use crate::telemetry::Telemetry;
+
+/// How long a signal that tells of a change waits for room. Shorter than a heartbeat: the worker must not look silent.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Reasons that get a gauge of their own; the words are the worker's.
+const REASONS_MAX: usize = 48;
+
+/// The way out.
+#[derive(Debug)]
+pub struct Tell {
+    telemetry: Telemetry,
+    refused: Refused,
+    reasons: BTreeSet<String>,
+    /// The lack that is published of each source.
+    lacks: BTreeMap<&'static str, String>,
+}
+
+impl Tell {
+    /// Nothing told yet.
+    pub fn new(telemetry: &Telemetry, refused: Refused) -> Self {
+        let telemetry = telemetry.clone();
+        Self { telemetry, refused, reasons: BTreeSet::new(), lacks: BTreeMap::new() }
+    }
+
+    /// Hands signals on.
+    pub async fn signals(&self, outlet: &Outlet, signals: &mut Vec<Signal>) {
+        let mut patient = true; // one wait for all of them
+        for signal in signals.drain(..) {
+            match signal {
+                Signal::Samples { .. } | Signal::Processes { .. } | Signal::VendorCalls { .. } => {
+                    outlet.offer(signal);
+                }
+                _ if patient => {
+                    if timeout(PATIENCE, outlet.send(signal)).await.is_err() {
+                        self.refused.pipeline.add(1);
+                        patient = false;
+                    }
+                }
+                _ => outlet.offer(signal),
+            }
+        }
+    }
+
+    /// Says what changed: to the stages, in the log, in `warpgauge.source.*`.
+    pub async fn changes(&mut self, outlet: &Outlet, changes: Vec<Change>) {
+        for Change { source, name, what, remedy } in changes {
+            self.telemetry.gauge("warpgauge.source.up", &[("source", name)]).set(u64::from(source.up));
+            let reason = source.reason.as_deref().map(|reason| self.bounded(reason));
+            if let Some(before) = self.lacks.remove(name) {
+                self.lack(name, &before, 0);
+            }
+            match reason {
+                None => info!(source = name, how = what, "A source is up."),
+                Some(reason) => {
+                    self.lack(name, &reason, 1);
+                    // Told to let go is no fault.
+                    if reason == "released" {
+                        info!(source = name, reason, what, remedy, "A source is down, as told.");
+                    } else {
+                        warn!(
+                            source = name,
+                            reason, what, remedy, "A source is not available; the rest goes on."
+                        );
+                    }
+                    self.lacks.insert(name, reason);
+                }
+            }
+            self.signals(outlet, &mut vec![Signal::Source { at: mono_now(), source }]).await;
+        }
+    }
+
+    fn bounded(&mut self, reason: &str) -> String {
+        if self.reasons.len() < REASONS_MAX {
+            self.reasons.insert(reason.to_owned());
+        }
+        if self.reasons.contains(reason) { reason.to_owned() } else { "other".to_owned() }
+    }
+
+    fn lack(&self, source: &str, reason: &str, lacking: u64) {
+        let labels = [("source", source), ("reason", reason)];
+        self.telemetry.gauge("warpgauge.source.lack", &labels).set(lacking);
+    }
+}
