@@ -4,10 +4,12 @@
 //! Progress is visible in the type: [`Signal`] → [`Fact`] → [`Attributed`]. No field is "filled in later".
 
 pub mod attribution;
+pub mod by_field;
 pub mod call;
 pub mod clock;
 pub mod delivery;
 pub mod driver_log;
+pub mod field_table;
 pub mod finding;
 pub mod ids;
 pub mod operation;
