@@ -95,6 +95,7 @@ impl DriverStalls {
             | Signal::Process { .. }
             | Signal::Exit { .. }
             | Signal::CallStats { .. }
+            | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
             | Signal::Source { .. } => {}

@@ -49,6 +49,7 @@ fn passes(signal: &Signal) -> bool {
         | Signal::Process { .. }
         | Signal::Exit { .. }
         | Signal::CallStats { .. }
+        | Signal::VendorCalls { .. }
         | Signal::Allocation { .. }
         | Signal::Source { .. }
         | Signal::Tick { .. } => true,

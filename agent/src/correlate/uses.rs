@@ -57,6 +57,7 @@ impl UseTable {
             | Signal::Call { .. }
             | Signal::Thread { .. }
             | Signal::CallStats { .. }
+            | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
             | Signal::Source { .. }

@@ -25,7 +25,7 @@ pub use driver_log::{DriverLine, LineKind, LogOrigin};
 pub use finding::{Cause, Confidence, Finding, FindingKind, Severity, Stall, StallState, Victim, Xid};
 pub use ids::{CgroupId, DeviceNode, PciAddress, Pid, StartTicks, Tid};
 pub use sample::{Absence, Field, HostField, Origin, Part, Reading, SampleValue, Samples, Subject};
-pub use signal::{CallStats, Gpu, Signal};
+pub use signal::{CallStats, Gpu, Signal, VendorCalls};
 pub use units::LatencyDelta;
 
 /// What correlate gives on: signals pass through it, findings are born in it.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::{
-    Call, CgroupId, DeviceNode, DriverLine, LatencyDelta, MonoNs, PciAddress, Pid, Process, Samples,
+    Call, CgroupId, DeviceNode, DriverLine, LatencyDelta, MonoNs, Origin, PciAddress, Pid, Process, Samples,
     ThreadState, Tid,
 };
 
@@ -39,6 +39,8 @@ pub enum Signal {
     Thread { at: MonoNs, pid: Pid, tid: Tid, state: ThreadState },
     /// Driver calls that ended since the previous reading, by process, device and operation.
     CallStats { at: MonoNs, stats: Box<CallStats> },
+    /// Calls into a vendor's library that came back since the previous reading, by function and device.
+    VendorCalls { at: MonoNs, calls: Box<VendorCalls> },
     /// A line of the kernel log that concerns the driver.
     DriverLog { at: MonoNs, line: Box<DriverLine> },
     /// A device was given to a container (or taken back).
@@ -67,6 +69,7 @@ impl Signal {
             | Self::Call { at, .. }
             | Self::Thread { at, .. }
             | Self::CallStats { at, .. }
+            | Self::VendorCalls { at, .. }
             | Self::DriverLog { at, .. }
             | Self::Allocation { at, .. }
             | Self::Source { at, .. }
@@ -312,6 +315,19 @@ pub struct LateCall {
     pub hw_id: Option<String>,
     /// When it began.
     pub began: MonoNs,
+}
+
+/// Finished calls of one function of a vendor's library about one device, since the previous reading.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VendorCalls {
+    /// Whose library.
+    pub origin: Origin,
+    /// The function, as the vendor names it.
+    pub call: String,
+    /// The device they were about, where they were about one.
+    pub hw_id: Option<String>,
+    /// What was added since the previous reading. Its errors are calls that returned one.
+    pub latency: LatencyDelta,
 }
 
 /// Finished driver calls of one process on one device node, since the previous reading.

@@ -99,6 +99,7 @@ impl Snapshot {
                 | Signal::Process { .. }
                 | Signal::Call { .. }
                 | Signal::Thread { .. }
+                | Signal::VendorCalls { .. }
                 | Signal::DriverLog { .. }
                 | Signal::Allocation { .. }
                 | Signal::Source { .. }
