@@ -43,6 +43,8 @@ impl Correlate {
 fn passes(signal: &Signal) -> bool {
     match signal {
         Signal::Gpu { .. }
+        | Signal::Driver { .. }
+        | Signal::GpuState { .. }
         | Signal::Samples { .. }
         | Signal::Processes { .. }
         | Signal::Health { .. }
@@ -53,9 +55,7 @@ fn passes(signal: &Signal) -> bool {
         | Signal::Allocation { .. }
         | Signal::Source { .. }
         | Signal::Tick { .. } => true,
-        Signal::Driver { .. }
-        | Signal::GpuState { .. }
-        | Signal::Uses { .. }
+        Signal::Uses { .. }
         | Signal::Call { .. }
         | Signal::Thread { .. }
         | Signal::DriverLog { .. }

@@ -6,6 +6,8 @@
 
 pub mod catalog;
 pub mod console;
+pub mod device_catalog;
+pub mod devices;
 pub mod findings;
 pub mod otlp;
 pub mod own_logs;

@@ -7,8 +7,8 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, any
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::exponential_histogram_data_point::Buckets;
 use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, ExponentialHistogram, ExponentialHistogramDataPoint, Gauge, Metric,
-    NumberDataPoint, Sum, metric, number_data_point,
+    AggregationTemporality, DataPointFlags, ExponentialHistogram, ExponentialHistogramDataPoint, Gauge,
+    Metric, NumberDataPoint, Sum, metric, number_data_point,
 };
 
 use crate::export::catalog::{INTEGER_ATTRIBUTES, Kind};
@@ -65,6 +65,9 @@ fn empty(point: &Point) -> Metric {
         Kind::Counter => {
             metric::Data::Sum(Sum { data_points: Vec::new(), aggregation_temporality, is_monotonic: true })
         }
+        Kind::UpDownCounter => {
+            metric::Data::Sum(Sum { data_points: Vec::new(), aggregation_temporality, is_monotonic: false })
+        }
         Kind::ExponentialHistogram => metric::Data::ExponentialHistogram(ExponentialHistogram {
             data_points: Vec::new(),
             aggregation_temporality,
@@ -81,15 +84,20 @@ fn empty(point: &Point) -> Metric {
 
 fn number(point: &Point) -> Option<NumberDataPoint> {
     let value = match &point.value {
-        Value::Count(n) => number_data_point::Value::AsInt(i64::try_from(*n).unwrap_or(i64::MAX)),
-        Value::Nanos(ns) => number_data_point::Value::AsDouble(seconds(*ns)),
+        Value::Count(n) => Some(number_data_point::Value::AsInt(i64::try_from(*n).unwrap_or(i64::MAX))),
+        Value::Whole(n) => Some(number_data_point::Value::AsInt(*n)),
+        Value::Nanos(ns) => Some(number_data_point::Value::AsDouble(seconds(*ns))),
+        Value::Double(value) => Some(number_data_point::Value::AsDouble(*value)),
+        Value::End => None,
         Value::Latency(_) => return None,
     };
+    let no_value = DataPointFlags::NoRecordedValueMask as u32;
     Some(NumberDataPoint {
         attributes: attributes(point),
         start_time_unix_nano: start(point),
         time_unix_nano: point.at.0,
-        value: Some(value),
+        flags: if value.is_none() { no_value } else { 0 },
+        value,
         ..NumberDataPoint::default()
     })
 }
