@@ -5,6 +5,8 @@
 //! What can go wrong: more episodes at once than a rule keeps; the surplus is refused and counted.
 
 pub mod driver_stall;
+pub mod samples;
+pub mod source_status;
 pub mod uses;
 pub mod xid;
 pub mod xid_catalog;
@@ -14,6 +16,8 @@ use crate::model::{Fact, Signal};
 use crate::telemetry::Telemetry;
 
 use driver_stall::DriverStalls;
+use samples::SampleChecks;
+use source_status::SourceStatus;
 use xid::XidFindings;
 
 /// All rules, fed with every signal.
@@ -21,18 +25,27 @@ use xid::XidFindings;
 pub struct Correlate {
     driver_stalls: DriverStalls,
     xids: XidFindings,
+    samples: SampleChecks,
+    status: SourceStatus,
 }
 
 impl Correlate {
     /// Rules without any history.
     pub fn new(config: CorrelateConfig, telemetry: &Telemetry) -> Self {
-        Self { driver_stalls: DriverStalls::new(config, telemetry), xids: XidFindings::default() }
+        Self {
+            driver_stalls: DriverStalls::new(config, telemetry),
+            xids: XidFindings::default(),
+            samples: SampleChecks::new(telemetry),
+            status: SourceStatus::default(),
+        }
     }
 
     /// What `signal` adds, appended to `out`: findings first, then the reading they were drawn from.
-    pub fn push(&mut self, signal: Signal, out: &mut Vec<Fact>) {
+    pub fn push(&mut self, mut signal: Signal, out: &mut Vec<Fact>) {
+        self.samples.push(&mut signal);
         self.driver_stalls.push(&signal, out);
         self.xids.push(&signal, out);
+        self.status.push(&signal, out);
         if passes(&signal) {
             out.push(Fact::Reading(signal));
         }

@@ -162,6 +162,7 @@ pub fn line(
     let mut text = match &finding.kind {
         FindingKind::Stall(stall) => stall_line(stall, fact, record, majors, now),
         FindingKind::Xid(xid) => xid_line(xid, fact, record),
+        FindingKind::Status(_) => format!("{} STATUS {}", clock(record.time), record.body),
     };
     text = printable(&text);
     text.push('\n');

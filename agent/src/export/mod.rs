@@ -21,6 +21,7 @@ pub mod session;
 pub mod snapshot;
 pub mod stalls;
 pub mod state_writer;
+pub mod status_record;
 #[cfg(test)]
 mod tests;
 pub mod whose;

@@ -22,7 +22,9 @@ pub use call::{Call, CallKind, Caller, Edge, Inside, Layer, ThreadState};
 pub use clock::{KmsgOffset, KmsgUs, MonoNs, WallAnchor, WallNs};
 pub use delivery::Delivery;
 pub use driver_log::{DriverLine, LineKind, LogOrigin};
-pub use finding::{Cause, Confidence, Finding, FindingKind, Severity, Stall, StallState, Victim, Xid};
+pub use finding::{
+    Cause, Confidence, Finding, FindingKind, Severity, Stall, StallState, Status, Victim, Xid,
+};
 pub use ids::{CgroupId, DeviceNode, PciAddress, Pid, StartTicks, Tid};
 pub use sample::{Absence, Field, HostField, Origin, Part, Reading, SampleValue, Samples, Subject};
 pub use signal::{CallStats, Gpu, Signal, VendorCalls};

@@ -81,7 +81,7 @@ impl FieldSeries {
         if self.metric.is_none() {
             return;
         }
-        self.sampled = Some(at);
+        self.sampled = self.sampled.max(Some(at)); // an event may be told late
         if let Some(cell) = &mut self.cell {
             if let Some(anew) = cell.take(value, at) {
                 self.start = Start::Sample(anew);

@@ -86,7 +86,7 @@ impl SubjectSeries {
     /// The points of now.
     pub fn collect(&mut self, moment: Moment, standing: &mut Standing, out: &mut Placed) {
         let used = self.level(USED);
-        if let (Some((used, Some(at))), Some((size, _))) = (used, self.level(SIZE)).clone()
+        if let (Some((used, Some(at))), Some((size, _))) = (used, self.level(SIZE))
             && size > 0.0
         {
             let (metric, attributes) = (&MEMORY_UTILIZATION, Arc::clone(&self.shared));

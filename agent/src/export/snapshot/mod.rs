@@ -118,6 +118,7 @@ impl Snapshot {
             Fact::Finding(finding) => match &finding.kind {
                 FindingKind::Stall(stall) => self.stall(fact, finding, stall),
                 FindingKind::Xid(xid) => self.xid(xid, finding.at),
+                FindingKind::Status(_) => {} // `hw.status` and `warpgauge.source.up` say it
             },
         }
     }
