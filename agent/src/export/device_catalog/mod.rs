@@ -32,7 +32,7 @@ pub const INFO: Metric = metric(
     "gpu.info",
     Kind::Gauge,
     "1",
-    "1: what is known of the device in words, one series per device. When one of them changes the series ends and another begins. Join by `hw.id`.",
+    "1: what is known of the device in words, one series per device, with the attributes that the fields add (see the page of fields). When one of them changes the series ends and another begins. Join by `hw.id`.",
     &[
         "hw.id",
         "hw.type",
@@ -49,7 +49,6 @@ pub const INFO: Metric = metric(
         "gpu.cpu.affinity",
         "gpu.nvlink.peers",
         "hw.driver_version",
-        "… (see the fields)",
     ],
 );
 /// `gpu.field.absent`

@@ -39,6 +39,9 @@ pub const LIMITS: Limits = Limits { per_metric: 4_000, total: 20_000 };
 /// Devices and parts of devices beyond these are refused: each has a table of fields of its own (1.3 kB).
 const SUBJECTS_MAX: usize = 2_048;
 
+/// Those of 56 MIG instances and 144 links may go at once.
+const LEAVING_MAX: usize = 256;
+
 /// The state of all device series.
 #[derive(Debug)]
 pub struct Devices {
@@ -148,8 +151,9 @@ impl Devices {
                     series.free(&mut self.budget);
                     self.leaving.push((subject, series));
                 }
-                // A storm of comings and goings between two collections is not remembered for ever.
-                self.leaving.truncate(SUBJECTS_MAX);
+                // Nobody may collect, or devices may come and go in a storm: the latest are remembered.
+                let surplus = self.leaving.len().saturating_sub(LEAVING_MAX);
+                self.leaving.drain(..surplus);
             }
             DeviceState::Lost => {
                 self.processes.forget(hw_id, &mut self.budget);

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use super::budget::Budget;
 use super::cell::Number;
 use super::series::{FieldSeries, Moment, name};
-use super::standing::{Placed, Standing, place};
+use super::standing::{Placed, Standing, ending, place};
 use crate::export::catalog;
 use crate::export::device_catalog::{FIELD_ABSENT, MEMORY_UTILIZATION, UNKNOWN_FIELD};
 use crate::export::point::{Point, Value};
 use crate::model::by_field::ByField;
 use crate::model::field_table::{self, Form, Treatment};
-use crate::model::{Absence, Field, MonoNs, Origin, Part, Reading, SampleValue, Samples, Subject};
+use crate::model::{Absence, Field, MonoNs, Origin, Part, Reading, SampleValue, Samples, Subject, WallNs};
 use crate::telemetry::Attributes;
 
 const USED: Field = Field::Dcgm(252);
@@ -30,6 +30,8 @@ pub struct SubjectSeries {
     since: MonoNs,
     fields: ByField<Option<FieldSeries>>,
     texts: BTreeMap<&'static str, Arc<str>>,
+    /// Share of the memory in use: time of the latest point, and whether that had a value.
+    share: (WallNs, bool),
 }
 
 impl SubjectSeries {
@@ -43,7 +45,7 @@ impl SubjectSeries {
             Part::Port(port) => Some(("infiniband.port", port.to_string())),
         });
         let (fields, texts) = (ByField::default(), BTreeMap::new());
-        Self { shared: Arc::new(shared), since, fields, texts }
+        Self { shared: Arc::new(shared), since, fields, texts, share: (WallNs(0), false) }
     }
 
     /// Takes a batch.
@@ -85,27 +87,42 @@ impl SubjectSeries {
 
     /// The points of now.
     pub fn collect(&mut self, moment: Moment, standing: &mut Standing, out: &mut Placed) {
-        let used = self.level(USED);
-        if let (Some((used, Some(at))), Some((size, _))) = (used, self.level(SIZE))
-            && size > 0.0
-        {
-            let (metric, attributes) = (&MEMORY_UTILIZATION, Arc::clone(&self.shared));
-            let (value, at) = (Value::Double(used / size), moment.now.wall(at).min(moment.at));
-            out.push((place(metric), Point { metric, attributes, start: None, at, value }));
-        }
+        self.collect_share(moment, out);
         let shared = Arc::clone(&self.shared);
         for series in self.fields.iter_mut().flatten() {
             series.collect(moment, standing, &shared, out);
         }
     }
 
+    /// Used by size; the time is that of what is used.
+    fn collect_share(&mut self, Moment { now, at }: Moment, out: &mut Placed) {
+        let (Some((used, sampled)), Some((size, _))) = (self.level(USED), self.level(SIZE)) else {
+            return self.end_share(at, out);
+        };
+        let Some(sampled) = sampled.filter(|_| size > 0.0) else { return };
+        let time = WallNs(now.wall(sampled).0.max(self.share.0.0.saturating_add(1)).min(at.0));
+        self.share = (time, true);
+        let (metric, attributes) = (&MEMORY_UTILIZATION, Arc::clone(&self.shared));
+        let value = Value::Double(used / size);
+        out.push((place(metric), Point { metric, attributes, start: None, at: time, value }));
+    }
+
+    fn end_share(&mut self, at: WallNs, out: &mut Placed) {
+        if std::mem::take(&mut self.share.1) {
+            self.share.0 = at;
+            out.push(ending(&MEMORY_UTILIZATION, &self.shared, at));
+        }
+    }
+
     /// The device is gone: what is on the wire ends.
     pub fn end(&mut self, moment: Moment, out: &mut Placed) {
+        self.end_share(moment.at, out);
         self.fields.iter_mut().flatten().for_each(|series| series.end(moment.at, out));
     }
 
     /// Begins anew on another wall clock.
-    pub fn restart(&mut self, start: crate::model::WallNs) {
+    pub fn restart(&mut self, start: WallNs) {
+        self.share.0 = start;
         self.fields.iter_mut().flatten().for_each(|series| series.restart(start));
     }
 

@@ -250,6 +250,19 @@ mod tests {
     }
 
     #[test]
+    fn numbers_keep_their_kind_and_an_end_has_no_value() {
+        use number_data_point::Value::{AsDouble, AsInt};
+        let (_, usage) = catalog::find("hw.gpu.memory.usage").unwrap();
+        let big = (1i64 << 60) + 1;
+        let points = [Value::Whole(big), Value::Double(0.93), Value::End].map(|value| point(usage, value));
+        let sent = metrics(points.iter());
+        let Some(metric::Data::Sum(sum)) = &sent[0].data else { panic!("a sum") };
+        assert!(!sum.is_monotonic, "a level");
+        let got: Vec<_> = sum.data_points.iter().map(|p| (p.value, p.flags)).collect();
+        assert_eq!(got, [(Some(AsInt(big)), 0), (Some(AsDouble(0.93)), 0), (None, 1)]);
+    }
+
+    #[test]
     fn a_record_keeps_its_times_severity_and_attributes() {
         let fact = samples::xid(Some(901));
         let neutral = Recorder::new("boot").finding(&fact.item, &fact, &Majors::new(None), NOW);
