@@ -42,4 +42,6 @@ pub mod telemetry;
 pub mod wire;
 
 #[cfg(test)]
+mod replayed_metrics;
+#[cfg(test)]
 mod test_dir;

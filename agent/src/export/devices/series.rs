@@ -70,6 +70,10 @@ impl FieldSeries {
         self.row.is_some_and(|row| matches!(row.treatment, Treatment::Info(_)))
     }
 
+    fn is_event(&self) -> bool {
+        self.row.is_some_and(|row| row.treatment == Treatment::Event)
+    }
+
     /// The metric that the series counts for in the budget.
     pub fn metric_name(&self) -> &'static str {
         self.metric.map_or(FIELD_ABSENT.name, |(metric, _)| metric.name)
@@ -94,7 +98,8 @@ impl FieldSeries {
             None => Parts::of_events("gpu.field", (*self.attributes).clone(), since),
         };
         self.cell = Some(Cell::new(self.row, parts, value, at));
-        self.start = Start::Sample(at);
+        // The first event is one more than there were when somebody began to look.
+        self.start = Start::Sample(if self.is_event() { since } else { at });
     }
 
     /// There is a value, in words.
@@ -105,6 +110,10 @@ impl FieldSeries {
     /// There is no value. Another source's lack of one says nothing while this source has one.
     pub fn lack(&mut self, reason: Absence, origin: Origin) {
         if self.absent.is_none() && origin != self.origin {
+            return;
+        }
+        if self.is_event() && reason == Absence::Blank {
+            self.absent = None; // nothing has happened, and that is all there is to know
             return;
         }
         self.origin = origin;
@@ -175,10 +184,13 @@ impl FieldSeries {
     }
 
     fn values(&mut self, Moment { now, at }: Moment, out: &mut Placed) {
-        let (Some((metric, place)), Some(cell), Some(sampled)) =
-            (self.metric, &self.cell, self.sampled.take())
-        else {
-            return;
+        let event = self.is_event();
+        let (Some((metric, place)), Some(cell)) = (self.metric, &self.cell) else { return };
+        let own = match self.sampled.take() {
+            Some(sampled) => now.wall(sampled),
+            // That no event came is known until now.
+            None if event => at,
+            None => return,
         };
         let start = match self.start {
             Start::Fixed(start) => start,
@@ -186,7 +198,7 @@ impl FieldSeries {
             Start::Sample(sample) => WallNs(now.wall(sample).0.max(self.last.0).min(at.0)),
         };
         self.start = Start::Fixed(start);
-        let time = now.wall(sampled).0.max(self.last.0.saturating_add(1)).min(at.0);
+        let time = own.0.max(self.last.0.saturating_add(1)).min(at.0);
         (self.last, self.live) = (WallNs(time), true);
         let point = |attributes: &Arc<Attributes>, value| {
             let start = (metric.kind != Kind::Gauge).then_some(start);

@@ -382,3 +382,21 @@ fn mig_instances_and_boards_fit_the_limits() {
     assert!(collect(&mut devices, 10).len() > 64 * 50);
     assert!(telemetry.read().iter().all(|(name, ..)| *name != "warpgauge.series.refused"));
 }
+
+#[test]
+fn events_are_counted_from_when_somebody_looked_and_silence_is_no_lack() {
+    let (mut devices, _) = devices();
+    let blank = || SampleValue::Absent(Absence::Blank);
+    sample(&mut devices, 1, 230, blank());
+    assert_eq!(shown(&mut devices, 10), [], "no event yet");
+    sample(&mut devices, 12, 230, int(31));
+    let name = "gpu.dcgm.xid_errors gpu.error.xid=31".to_owned();
+    assert_eq!(shown(&mut devices, 20), [(name.clone(), Some(1), 12, Value::Count(1))]);
+    sample(&mut devices, 22, 230, blank());
+    assert_eq!(shown(&mut devices, 30), [(name, Some(1), 30, Value::Count(1))], "still one");
+    sample(&mut devices, 29, 230, int(31));
+    let late = collect(&mut devices, 40);
+    assert_eq!((late[0].at, &late[0].value), (WallNs(wall(30).0 + 1), &Value::Count(2)), "told late");
+    sample(&mut devices, 41, 230, SampleValue::Absent(Absence::NotSupported));
+    assert_eq!(shown(&mut devices, 50).len(), 2, "a lack, and the end of the count");
+}
