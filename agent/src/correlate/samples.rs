@@ -3,7 +3,7 @@
 //! In: batches of readings as sources delivered them. Out: the same batches, in place: a value that cannot be becomes an
 //! absence with the reason `invalid`, and readings that are no news are taken out. Each is counted by reason.
 //! The hot path: one hash per batch, none per reading, no allocation for what is known.
-//! What can go wrong: more devices than [`SampleChecks::SUBJECTS_MAX`]; their readings are taken out and counted.
+//! What can go wrong: more devices than [`SampleChecks::SUBJECTS_MAX`]; then the past of all is forgotten, and counted.
 
 use std::collections::HashMap;
 
@@ -37,8 +37,11 @@ struct Counts {
     out_of_order: Counter,
     duplicate: Counter,
     after_blank: Counter,
-    refused: Counter,
+    forgotten: Counter,
 }
+
+/// Sources whose rates are differences of counters.
+const VENDORS: [&str; 2] = ["dcgm", "nvml"];
 
 /// How far a share may lie outside its range by rounding. Unit: of the whole range.
 const ROUNDING: f64 = 1e-3;
@@ -59,7 +62,7 @@ impl SampleChecks {
             out_of_order: dropped("out_of_order"),
             duplicate: dropped("duplicate"),
             after_blank: dropped("after_blank"),
-            refused: telemetry.counter("warpgauge.correlate.refused", &[("reason", "subjects")]),
+            forgotten: telemetry.counter("warpgauge.correlate.refused", &[("reason", "subjects")]),
         };
         Self { subjects: HashMap::new(), counts }
     }
@@ -71,7 +74,7 @@ impl SampleChecks {
             Signal::GpuState { hw_id, state: DeviceState::Gone, .. } => {
                 self.subjects.retain(|subject, _| *subject.hw_id != **hw_id);
             }
-            Signal::Source { source, .. } if !source.up => {
+            Signal::Source { source, .. } if !source.up && VENDORS.contains(&source.name.as_str()) => {
                 let all = self.subjects.values_mut().flat_map(ByField::iter_mut);
                 all.for_each(|last| last.blank = true);
             }
@@ -82,9 +85,8 @@ impl SampleChecks {
     fn check(&mut self, samples: &mut Samples) {
         if !self.subjects.contains_key(&samples.subject) {
             if self.subjects.len() >= Self::SUBJECTS_MAX {
-                self.counts.refused.add(samples.readings.len() as u64);
-                samples.readings.clear();
-                return;
+                self.counts.forgotten.add(1);
+                self.subjects.clear();
             }
             self.subjects.insert(samples.subject.clone(), ByField::default());
         }
@@ -298,6 +300,23 @@ mod tests {
         assert_eq!(bench.feed(449, ints(&[10_481_374, 23])), ints(&[23]));
         assert_eq!(bench.counted("warpgauge.samples.dropped", "after_blank"), 3);
         assert_eq!(bench.feed(1009, [blank(), SampleValue::Int(5)]), [blank(), SampleValue::Int(5)]);
+    }
+
+    #[test]
+    fn ever_new_devices_do_not_fill_the_memory() {
+        let mut bench = Bench::new();
+        for n in 0..=SampleChecks::SUBJECTS_MAX {
+            let subject = Subject { hw_id: format!("MIG-{n}").into(), part: Part::Whole };
+            let readings =
+                vec![Reading { at: MonoNs(1), field: Field::Dcgm(150), value: SampleValue::Int(1) }];
+            let samples = Box::new(Samples { subject, origin: Origin::Dcgm, readings });
+            let mut signal = Signal::Samples { at: MonoNs(1), samples };
+            bench.checks.push(&mut signal);
+            let Signal::Samples { samples, .. } = signal else { panic!("{signal:?}") };
+            assert_eq!(samples.readings.len(), 1, "{n}");
+        }
+        assert_eq!(bench.checks.subjects.len(), 1);
+        assert_eq!(bench.counted("warpgauge.correlate.refused", "subjects"), 1);
     }
 
     #[test]

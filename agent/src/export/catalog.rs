@@ -288,6 +288,9 @@ pub fn to_markdown() -> String {
          A point has the time of the latest sample in it, or of the export where nothing has changed since the export\n\
          before; points about the agent itself have the time of the export. When the wall clock is set back by more\n\
          than 5 minutes, all series begin anew.\n\n\
+         Measured values of devices have the time of their sample and leave once per sample; the metrics of the single\n\
+         fields are on [their own page](fields.md). A series that ends, because its device is gone or its value is not\n\
+         there any more, sends one last point without a value (OTLP's \"no recorded value\").\n\n\
          | name | kind | unit | attributes | meaning |\n|---|---|---|---|---|\n",
     );
     for metric in CATALOG.iter().chain(device_catalog::STATIC) {

@@ -17,6 +17,8 @@ mod tests;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
 
 use self::budget::Budget;
 use self::identity::Identities;
@@ -41,6 +43,10 @@ const SUBJECTS_MAX: usize = 2_048;
 
 /// Those of 56 MIG instances and 144 links may go at once.
 const LEAVING_MAX: usize = 256;
+
+/// A device that nobody has said anything of for this long is gone, and its going was missed. An engine may be away
+/// for hours, and counters go on when it is back.
+const SILENCE: Duration = Duration::from_secs(24 * 3_600);
 
 /// The state of all device series.
 #[derive(Debug)]
@@ -80,7 +86,7 @@ impl Devices {
                 new.insert(SubjectSeries::new(&samples.subject, kind, at))
             }
         };
-        series.take(samples, &mut self.budget);
+        series.take(samples, at, &mut self.budget);
     }
 
     /// Books what is said about devices and sources.
@@ -119,13 +125,19 @@ impl Devices {
                 series.end(moment, &mut out);
             }
         }
+        let silent =
+            |series: &SubjectSeries| now.mono.since(series.heard()).is_some_and(|quiet| quiet > SILENCE);
+        for (_, mut series) in self.subjects.extract_if(|_, series| silent(series)) {
+            series.free(&mut self.budget);
+            series.end(moment, &mut out);
+        }
         self.standing.begin();
         for series in self.subjects.values_mut() {
             series.collect(moment, &mut self.standing, &mut out);
         }
         let subjects = &self.subjects;
-        let texts = |hw_id: &std::sync::Arc<str>| {
-            let whole = Subject { hw_id: std::sync::Arc::clone(hw_id), part: Part::Whole };
+        let texts = |hw_id: &Arc<str>| {
+            let whole = Subject { hw_id: Arc::clone(hw_id), part: Part::Whole };
             subjects.get(&whole).map(SubjectSeries::texts)
         };
         self.identities.collect(moment, self.start, texts, &mut self.standing, &mut out);

@@ -28,6 +28,7 @@ pub struct SubjectSeries {
     /// Attributes of all its points.
     shared: Arc<Attributes>,
     since: MonoNs,
+    heard: MonoNs,
     fields: ByField<Option<FieldSeries>>,
     texts: BTreeMap<&'static str, Arc<str>>,
     /// Share of the memory in use: time of the latest point, and whether that had a value.
@@ -45,11 +46,12 @@ impl SubjectSeries {
             Part::Port(port) => Some(("infiniband.port", port.to_string())),
         });
         let (fields, texts) = (ByField::default(), BTreeMap::new());
-        Self { shared: Arc::new(shared), since, fields, texts, share: (WallNs(0), false) }
+        Self { shared: Arc::new(shared), since, heard: since, fields, texts, share: (WallNs(0), false) }
     }
 
     /// Takes a batch.
-    pub fn take(&mut self, samples: &Samples, budget: &mut Budget) {
+    pub fn take(&mut self, samples: &Samples, at: MonoNs, budget: &mut Budget) {
+        self.heard = self.heard.max(at);
         for reading in &samples.readings {
             if self.fields.get(reading.field).is_none() {
                 let series = self.series(reading.field, samples.origin, budget);
@@ -68,6 +70,11 @@ impl SubjectSeries {
                 SampleValue::Text(_) => series.lack(Absence::Unexportable, samples.origin),
             }
         }
+    }
+
+    /// When there was a batch last.
+    pub fn heard(&self) -> MonoNs {
+        self.heard
     }
 
     /// Its source, or the device itself, went down.
