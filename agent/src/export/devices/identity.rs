@@ -20,6 +20,8 @@ use crate::telemetry::Attributes;
 pub struct Identities {
     devices: BTreeMap<Arc<str>, Device>,
     driver: Option<String>,
+    /// Health checks give no results now.
+    unchecked: bool,
 }
 
 #[derive(Debug)]
@@ -67,9 +69,9 @@ impl Identities {
         }
     }
 
-    /// Nobody checks health any more.
-    pub fn forget_health(&mut self) {
-        self.devices.values_mut().for_each(|device| device.health.clear());
+    /// Whether anybody checks health. Results from before count again when the checks go on: only changes are told.
+    pub fn set_checked(&mut self, checked: bool) {
+        self.unchecked = !checked;
     }
 
     /// `hw.type` of a device.
@@ -96,12 +98,13 @@ impl Identities {
             let shared = || vec![("hw.id", hw_id.to_string()), ("hw.type", self.kind(hw_id).to_owned())];
             let info = Arc::new(self.words(device, shared(), texts(hw_id)));
             standing.put(&INFO, &info, Value::Count(1), times, out);
-            let state = device.overall();
+            let health = Some(&device.health).filter(|_| !self.unchecked);
+            let state = overall(device.state, health);
             for word in ["ok", "degraded", "failed"] {
                 let attributes = Arc::new([shared(), vec![("hw.state", word.to_owned())]].concat());
                 standing.put(&STATUS, &attributes, Value::Count(u64::from(word == state)), times, out);
             }
-            for (subsystem, level) in &device.health {
+            for (subsystem, level) in health.into_iter().flatten() {
                 let name = subsystem.name().to_owned();
                 let attributes = Arc::new([shared(), vec![("gpu.health.subsystem", name)]].concat());
                 let level = match level {
@@ -151,14 +154,12 @@ impl Identities {
     }
 }
 
-impl Device {
-    /// `hw.state`
-    fn overall(&self) -> &'static str {
-        let worst = self.health.values().max();
-        match (self.state, worst) {
-            (DeviceState::Lost | DeviceState::Gone, _) | (_, Some(HealthLevel::Fail)) => "failed",
-            (DeviceState::Resetting, _) | (_, Some(HealthLevel::Warn)) => "degraded",
-            (DeviceState::Ok, _) => "ok",
-        }
+/// `hw.state`
+fn overall(state: DeviceState, health: Option<&BTreeMap<Subsystem, HealthLevel>>) -> &'static str {
+    let worst = health.and_then(|health| health.values().max());
+    match (state, worst) {
+        (DeviceState::Lost | DeviceState::Gone, _) | (_, Some(HealthLevel::Fail)) => "failed",
+        (DeviceState::Resetting, _) | (_, Some(HealthLevel::Warn)) => "degraded",
+        (DeviceState::Ok, _) => "ok",
     }
 }

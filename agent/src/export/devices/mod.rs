@@ -179,17 +179,18 @@ impl Devices {
     /// A source that is down, or late, takes all its values with it.
     fn source(&mut self, source: &SourceState) {
         let origins = [Origin::Dcgm, Origin::Nvml, Origin::Host];
-        let Some(origin) = origins.into_iter().find(|origin| origin.name() == source.name && !source.up)
-        else {
-            return;
-        };
+        let Some(origin) = origins.into_iter().find(|origin| origin.name() == source.name) else { return };
+        if origin == Origin::Dcgm {
+            self.identities.set_checked(source.up);
+        }
+        if source.up {
+            return self.subjects.values_mut().for_each(|series| series.regain(origin));
+        }
         for series in self.subjects.values_mut() {
             series.lose(Absence::SourceDown, Some(origin));
         }
-        match origin {
-            Origin::Dcgm => self.identities.forget_health(),
-            Origin::Nvml => self.processes.forget_all(&mut self.budget),
-            Origin::Host => {}
+        if origin == Origin::Nvml {
+            self.processes.forget_all(&mut self.budget);
         }
     }
 }

@@ -132,6 +132,14 @@ impl FieldSeries {
         }
     }
 
+    /// Its source is up again: of events, silence is all there is to hear.
+    pub fn regain(&mut self, of: Origin) {
+        let lost = matches!(self.absent, Some((Absence::SourceDown, _)));
+        if lost && of == self.origin && self.is_event() {
+            self.absent = None;
+        }
+    }
+
     /// The latest number, while it is one.
     pub fn level(&self) -> Option<(f64, Option<MonoNs>)> {
         match (&self.cell, &self.absent) {

@@ -82,6 +82,11 @@ impl SubjectSeries {
         self.fields.iter_mut().flatten().for_each(|series| series.lose(reason, of));
     }
 
+    /// Its source is up again.
+    pub fn regain(&mut self, of: Origin) {
+        self.fields.iter_mut().flatten().for_each(|series| series.regain(of));
+    }
+
     /// What the info series is to have besides the device's identity.
     pub fn texts(&self) -> &BTreeMap<&'static str, Arc<str>> {
         &self.texts

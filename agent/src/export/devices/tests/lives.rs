@@ -29,6 +29,13 @@ fn a_device_is_in_one_state_and_its_series_end_when_it_goes() {
     assert_eq!(of(points.clone(), "hw.status"), one("ok"));
     assert_eq!(of(points, "gpu.health.status"), [("gpu.health.subsystem=pcie".to_owned(), Value::End)]);
 
+    push(&mut devices, source("dcgm", true));
+    assert_eq!(of(shown(&mut devices, 4), "hw.status"), one("degraded"), "the last result counts again");
+    push(&mut devices, health(HealthLevel::Pass));
+    assert_eq!(of(shown(&mut devices, 4), "hw.status"), one("ok"));
+    push(&mut devices, source("dcgm", false));
+    shown(&mut devices, 4);
+
     sample(&mut devices, 5, 150, int(60));
     assert_eq!(of(shown(&mut devices, 5), "hw.temperature").len(), 1);
     push(&mut devices, state(DeviceState::Gone));

@@ -287,6 +287,15 @@ fn events_are_counted_from_when_somebody_looked_and_silence_is_no_lack() {
     sample(&mut devices, 29, 230, int(31));
     let late = collect(&mut devices, 40);
     assert_eq!((late[0].at, &late[0].value), (WallNs(wall(30).0 + 1), &Value::Count(2)), "told late");
-    sample(&mut devices, 41, 230, SampleValue::Absent(Absence::NotSupported));
+    push(&mut devices, source("dcgm", false));
+    assert_eq!(shown(&mut devices, 45).len(), 2, "nobody would hear of one");
+    push(&mut devices, source("dcgm", true));
+    let again = shown(&mut devices, 46);
+    assert_eq!(
+        (again.len(), again[1].1, &again[1].3),
+        (2, Some(1), &Value::Count(2)),
+        "heard again: no news"
+    );
+    sample(&mut devices, 47, 230, SampleValue::Absent(Absence::NotSupported));
     assert_eq!(shown(&mut devices, 50).len(), 2, "a lack, and the end of the count");
 }
