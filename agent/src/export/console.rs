@@ -304,6 +304,10 @@ mod tests {
              python3/77 pod=6f1c container=ab12 | NVRM: Xid (PCI:0000:3b:00): 79, pid=77, name=python3, GPU has \
              fallen off the bus.\n"
         );
+        assert_eq!(
+            print(&samples::status(false)),
+            "2023-11-14T22:13:18.000Z STATUS dcgm is slow, reason slow, call dcgmUpdateAllFields\n"
+        );
         let mut old = samples::xid(Some(4));
         let FindingKind::Xid(xid) = &mut old.item.kind else { panic!("an XID") };
         xid.line.origin.backlog = true;

@@ -57,30 +57,16 @@ fn sentence(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::samples::NOW;
-    use crate::model::finding::StatusState;
-    use crate::model::{FindingKind, MonoNs, Severity};
+    use crate::export::samples::{self, NOW};
+    use crate::model::{FindingKind, Severity};
 
     #[test]
     fn a_status_says_who_is_what_and_since_when() {
-        let status = |end| Status {
-            state: if end { StatusState::Up } else { StatusState::Slow },
-            source: Some("dcgm"),
-            hw_id: Some("GPU-1".into()),
-            reason: Some("slow".into()),
-            call: Some("dcgmUpdateAllFields".into()),
-            since: MonoNs(95_000_000_000),
-            end: end.then_some(MonoNs(99_500_000_000)),
-        };
-        let (begin, end) = [false, true]
-            .map(|end| {
-                let kind = FindingKind::Status(Box::new(status(end)));
-                let at = MonoNs(if end { 99_500_000_000 } else { 98_000_000_000 });
-                let finding = Finding { id: "status-1".into(), at, severity: Severity::Warn, kind };
-                let FindingKind::Status(status) = &finding.kind else { panic!("{finding:?}") };
-                of("boot", &finding, status, NOW)
-            })
-            .into();
+        let [begin, end] = [false, true].map(|over| {
+            let finding = samples::status(over).item;
+            let FindingKind::Status(status) = &finding.kind else { panic!("{finding:?}") };
+            of("boot", &finding, status, NOW)
+        });
         assert_eq!((begin.event_name, begin.severity), ("gpu.status", Severity::Warn));
         assert_eq!(begin.body, "dcgm is slow, reason slow, call dcgmUpdateAllFields");
         assert_eq!(end.body, "dcgm is up after 4.5 s");
