@@ -74,6 +74,24 @@ fn a_hung_call_and_an_xid() {
     assert_eq!(found[1]["victims"][0]["pod_uid"], "0a1b2c3d-1111-2222-3333-444455556666");
 }
 
+#[test]
+fn a_slow_engine_is_told_apart_from_one_that_is_gone() {
+    let found = check("device_values");
+    let of = |name: &str| -> Vec<String> {
+        let all = found.iter().filter(|f| f["event"] == "status" && f["id"].as_str().unwrap().contains(name));
+        all.map(|f| format!("{} {} {}", f["t"], f["state"].as_str().unwrap(), f["end"])).collect()
+    };
+    let dcgm = ["13.0 slow null", "16.0 down null", "16.0 down 16.0", "21.0 up 21.0"];
+    assert_eq!(of("dcgm"), dcgm);
+    assert_eq!(of("GPU-9f8e7d6c"), ["17.0 lost null", "26.0 up 26.0"]);
+    let slow = found.iter().find(|f| f["state"] == "slow").unwrap();
+    assert_eq!(
+        (&slow["begin"], &slow["severity"]),
+        (&10.0.into(), &"warning".into()),
+        "since the call began"
+    );
+}
+
 /// Without the check of the thread, or with the thread seen outside, an open call proves nothing.
 #[test]
 fn every_piece_of_evidence_is_required() {

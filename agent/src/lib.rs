@@ -46,4 +46,6 @@ pub mod wire;
 pub mod worker;
 
 #[cfg(test)]
+mod replayed_metrics;
+#[cfg(test)]
 mod test_dir;

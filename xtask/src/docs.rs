@@ -1,6 +1,6 @@
-//! `cargo xtask docs`: writes docs/metrics.md from the catalogue.
+//! `cargo xtask docs`: writes docs/metrics.md and docs/fields.md from the catalogue and the table of fields.
 //!
-//! In: the catalogue, through the one test that knows how to print it. Out: the file.
+//! In: the catalogue, through the tests that know how to print them. Out: the files.
 //! What can go wrong: the build fails.
 
 use crate::shell;

@@ -72,6 +72,7 @@ fn told(config: CorrelateConfig, rows: &[(u64, Happens)]) -> Vec<String> {
         Fact::Finding(finding) => match &finding.kind {
             FindingKind::Stall(stall) => format!("{:?} {}", stall.state, stall.duration.as_millis()),
             FindingKind::Xid(_) => "xid".to_owned(),
+            FindingKind::Status(_) => "status".to_owned(),
         },
         Fact::Reading(_) => "reading".to_owned(),
     };

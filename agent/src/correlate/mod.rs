@@ -6,6 +6,8 @@
 
 pub mod driver_stall;
 pub mod host_devices;
+pub mod samples;
+pub mod source_status;
 pub mod uses;
 pub mod xid;
 pub mod xid_catalog;
@@ -16,6 +18,8 @@ use crate::telemetry::Telemetry;
 
 use driver_stall::DriverStalls;
 use host_devices::HostDevices;
+use samples::SampleChecks;
+use source_status::SourceStatus;
 use xid::XidFindings;
 
 /// All rules, fed with every signal.
@@ -24,6 +28,8 @@ pub struct Correlate {
     devices: HostDevices,
     driver_stalls: DriverStalls,
     xids: XidFindings,
+    samples: SampleChecks,
+    status: SourceStatus,
 }
 
 impl Correlate {
@@ -33,14 +39,18 @@ impl Correlate {
             devices: HostDevices::new(telemetry),
             driver_stalls: DriverStalls::new(config, telemetry),
             xids: XidFindings::default(),
+            samples: SampleChecks::new(telemetry),
+            status: SourceStatus::default(),
         }
     }
 
     /// What `signal` adds, appended to `out`: findings first, then the reading they were drawn from.
     pub fn push(&mut self, mut signal: Signal, out: &mut Vec<Fact>) {
         self.devices.push(&mut signal);
+        self.samples.push(&mut signal);
         self.driver_stalls.push(&signal, out);
         self.xids.push(&signal, out);
+        self.status.push(&signal, out);
         if passes(&signal) {
             out.push(Fact::Reading(signal));
         }
@@ -51,6 +61,8 @@ impl Correlate {
 fn passes(signal: &Signal) -> bool {
     match signal {
         Signal::Gpu { .. }
+        | Signal::Driver { .. }
+        | Signal::GpuState { .. }
         | Signal::Samples { .. }
         | Signal::Processes { .. }
         | Signal::Health { .. }
@@ -61,9 +73,7 @@ fn passes(signal: &Signal) -> bool {
         | Signal::Allocation { .. }
         | Signal::Source { .. }
         | Signal::Tick { .. } => true,
-        Signal::Driver { .. }
-        | Signal::GpuState { .. }
-        | Signal::Uses { .. }
+        Signal::Uses { .. }
         | Signal::Call { .. }
         | Signal::Thread { .. }
         | Signal::DriverLog { .. }

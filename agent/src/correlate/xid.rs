@@ -157,7 +157,7 @@ mod tests {
         let hw_ids = |signals: &[Signal]| -> Vec<Option<String>> {
             let of = |finding: Finding| match finding.kind {
                 FindingKind::Xid(xid) => xid.hw_id,
-                FindingKind::Stall(stall) => panic!("{stall:?}"),
+                other => panic!("{other:?}"),
             };
             findings(signals).into_iter().map(of).collect()
         };

@@ -63,6 +63,8 @@ impl Attributor {
     pub const PROCESSES_MAX: usize = 4_096;
     /// Cgroups kept.
     pub const CGROUPS_MAX: usize = 4_096;
+    /// Processes of one device that are attributed.
+    const LISTED_MAX: usize = 1_024;
     /// How long an answer about a bare pid is good: long enough for a storm of log lines, too short for reuse.
     const FRESH: Duration = Duration::from_secs(1);
     /// How long a process that is gone is still taken for the bearer of its pid.
@@ -76,6 +78,13 @@ impl Attributor {
             Fact::Reading(Signal::CallStats { at, stats }) => {
                 self.ask_cgroup(stats.cgroup, stats.pid, *at, asks);
             }
+            Fact::Reading(Signal::Processes { at, processes }) => {
+                // A list comes every second: who is in it lives, and its answer is good for longer than a bare pid's.
+                let fresh = |answer: &Answer| at.since(answer.asked).is_none_or(|age| age < Self::LOOK_AGAIN);
+                let pids = processes.processes.iter().take(Self::LISTED_MAX).map(|process| process.pid);
+                let unknown = pids.filter(|pid| !self.processes.get(*pid).is_some_and(fresh));
+                asks.extend(unknown.map(Ask::Process));
+            }
             Fact::Reading(_) => {}
             Fact::Finding(finding) => match &finding.kind {
                 FindingKind::Stall(stall) => {
@@ -88,6 +97,7 @@ impl Attributor {
                         self.ask_process(pid, None, finding.at, asks);
                     }
                 }
+                FindingKind::Status(_) => {}
             },
         }
     }
@@ -150,6 +160,10 @@ impl Attributor {
             Fact::Reading(Signal::CallStats { stats, .. }) => {
                 processes.push((stats.pid, Known::Is(self.in_cgroup(stats.cgroup, Process::default()))));
             }
+            Fact::Reading(Signal::Processes { processes: list, .. }) => {
+                let pids = list.processes.iter().take(Self::LISTED_MAX).map(|process| process.pid);
+                processes.extend(pids.map(|pid| (pid, self.process(pid, None))));
+            }
             Fact::Reading(_) => {}
             Fact::Finding(finding) => match &finding.kind {
                 FindingKind::Stall(stall) => {
@@ -160,6 +174,7 @@ impl Attributor {
                     let LineKind::Xid(line) = &xid.line.kind;
                     processes.extend(xid.pid.map(|pid| (pid, self.named(pid, line.name.as_deref()))));
                 }
+                FindingKind::Status(_) => {}
             },
         }
         Attributed { item: fact, processes }

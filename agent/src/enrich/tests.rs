@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::driver_log::XidLine;
+use crate::model::signal::{GpuContext, GpuProcess, GpuProcesses};
 use crate::model::{
     Cause, Confidence, DriverLine, Finding, LogOrigin, Severity, Stall, StallState, StartTicks, Tid, Victim,
     Xid,
@@ -125,4 +126,30 @@ fn a_cgroup_that_was_not_found_is_looked_for_again_later() {
         finding.at = MonoNs(11_000_000_000);
     }
     assert_eq!(asks(&attributor, &late), [Ask::Cgroup(CgroupId(5), Pid(7))]);
+}
+
+#[test]
+fn processes_of_a_device_are_asked_for_now_and_then() {
+    let list = |seconds: u64| {
+        let of = |pid| GpuProcess {
+            pid: Pid(pid),
+            memory: None,
+            sm_utilization: None,
+            context: GpuContext::Compute,
+        };
+        let processes = Box::new(GpuProcesses { hw_id: "GPU-1".into(), processes: vec![of(7), of(8)] });
+        Fact::Reading(Signal::Processes { at: MonoNs(seconds * 1_000_000_000), processes })
+    };
+    let mut attributor = Attributor::default();
+    let both = [Ask::Process(Pid(7)), Ask::Process(Pid(8))];
+    assert_eq!(asks(&attributor, &list(1)), both);
+    attributor.know_process(Pid(7), MonoNs(1_000_000_000), Known::Is(process(100, "python3", POD)));
+    attributor.know_process(Pid(8), MonoNs(1_000_000_000), Known::Denied);
+    assert_eq!(asks(&attributor, &list(10)), []);
+    assert_eq!(asks(&attributor, &list(11)), both, "a pid may be another process by now");
+    let attributed = attributor.attribute(list(2));
+    let (pid, known) = &attributed.processes[0];
+    let pod = known.is().and_then(|process| process.workload.pod_uid.as_deref());
+    assert_eq!((pid, pod), (&Pid(7), Some("0a1b2c3d-1111-2222-3333-444455556666")));
+    assert_eq!(attributed.processes[1], (Pid(8), Known::Denied));
 }

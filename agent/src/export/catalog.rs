@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
+use super::device_catalog;
+
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
@@ -29,6 +31,8 @@ pub enum Kind {
     Counter,
     /// Value at a time.
     Gauge,
+    /// Cumulative sum that may fall: a level that makes sense when it is added up.
+    UpDownCounter,
     /// Cumulative exponential histogram of scale 0.
     ExponentialHistogram,
 }
@@ -39,6 +43,7 @@ impl Kind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::UpDownCounter => "updowncounter",
             Self::ExponentialHistogram => "exponential histogram",
         }
     }
@@ -96,7 +101,7 @@ pub const XID_BY_CODE: Metric = counter(
     &["hw.id", "gpu.pci.address", "gpu.xid.class", "gpu.xid.code", "gpu.xid.backlog"],
 );
 
-/// All metrics, in the order of the documentation.
+/// Metrics of the agent's own making, in the order of the documentation; [`all`] has those of devices as well.
 pub const CATALOG: &[Metric] = &[
     CALL_DURATION,
     CALL_ERRORS,
@@ -243,10 +248,34 @@ pub const CATALOG: &[Metric] = &[
         "Clients of the control socket that were refused.",
         &["reason"],
     ),
+    counter(
+        "warpgauge.samples.invalid",
+        "{sample}",
+        "Measured values that cannot be, left out: out of the field's range, not finite, a negative count, a text where a number belongs.",
+        &["reason"],
+    ),
+    counter(
+        "warpgauge.samples.dropped",
+        "{sample}",
+        "Measured values left out for when they came: older than the one before, the same again, or the first of a computed rate after a gap.",
+        &["reason"],
+    ),
 ];
 
 /// Attributes that are whole numbers; all others are texts.
-pub const INTEGER_ATTRIBUTES: &[&str] = &["gpu.xid.code"];
+pub const INTEGER_ATTRIBUTES: &[&str] = &[
+    "cpu.logical_number",
+    "gpu.engine.index",
+    "gpu.error.sxid",
+    "gpu.error.xid",
+    "gpu.index",
+    "gpu.minor",
+    "gpu.numa.node",
+    "gpu.nvlink.lane",
+    "gpu.nvlink.link",
+    "gpu.xid.code",
+    "infiniband.port",
+];
 
 const fn counter(
     name: &'static str,
@@ -266,12 +295,19 @@ const fn gauge(
     Metric { name, kind: Kind::Gauge, unit, help, attributes }
 }
 
+/// All metrics: [`CATALOG`], those of devices, those made from the table of fields.
+pub fn all() -> &'static [Metric] {
+    static ALL: LazyLock<Vec<Metric>> =
+        LazyLock::new(|| [CATALOG, device_catalog::STATIC, device_catalog::from_fields()].concat());
+    &ALL
+}
+
 /// The metric of a name, with its place in the catalogue.
 pub fn find(name: &str) -> Option<(usize, &'static Metric)> {
     static BY_NAME: LazyLock<HashMap<&str, usize>> =
-        LazyLock::new(|| CATALOG.iter().enumerate().map(|(i, metric)| (metric.name, i)).collect());
+        LazyLock::new(|| all().iter().enumerate().map(|(i, metric)| (metric.name, i)).collect());
     let index = *BY_NAME.get(name)?;
-    CATALOG.get(index).map(|metric| (index, metric))
+    all().get(index).map(|metric| (index, metric))
 }
 
 /// The text of `docs/metrics.md`.
@@ -284,9 +320,12 @@ pub fn to_markdown() -> String {
          A point has the time of the latest sample in it, or of the export where nothing has changed since the export\n\
          before; points about the agent itself have the time of the export. When the wall clock is set back by more\n\
          than 5 minutes, all series begin anew.\n\n\
+         Measured values of devices have the time of their sample and leave once per sample; the metrics of the single\n\
+         fields are on [their own page](fields.md). A series that ends, because its device is gone or its value is not\n\
+         there any more, sends one last point without a value (OTLP's \"no recorded value\").\n\n\
          | name | kind | unit | attributes | meaning |\n|---|---|---|---|---|\n",
     );
-    for metric in CATALOG {
+    for metric in CATALOG.iter().chain(device_catalog::STATIC) {
         let attributes: Vec<String> = metric.attributes.iter().map(|a| format!("`{a}`")).collect();
         let (name, kind, unit, help) = (metric.name, metric.kind.name(), metric.unit, metric.help);
         // Writing to a String cannot fail.
@@ -301,7 +340,7 @@ mod tests {
 
     #[test]
     fn every_metric_is_declared_once_and_can_be_found() {
-        for (index, metric) in CATALOG.iter().enumerate() {
+        for (index, metric) in all().iter().enumerate() {
             assert_eq!(find(metric.name), Some((index, metric)), "{} is declared twice", metric.name);
             assert!(metric.help.ends_with('.') && !metric.help.contains('|'), "{}", metric.name);
         }

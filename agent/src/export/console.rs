@@ -162,6 +162,7 @@ pub fn line(
     let mut text = match &finding.kind {
         FindingKind::Stall(stall) => stall_line(stall, fact, record, majors, now),
         FindingKind::Xid(xid) => xid_line(xid, fact, record),
+        FindingKind::Status(_) => format!("{} STATUS {}", clock(record.time), record.body),
     };
     text = printable(&text);
     text.push('\n');
@@ -302,6 +303,10 @@ mod tests {
             "2023-11-14T22:13:19.000Z XID 79 fallen off the bus GPU-1 class=bus severity=fatal action=reset \
              python3/77 pod=6f1c container=ab12 | NVRM: Xid (PCI:0000:3b:00): 79, pid=77, name=python3, GPU has \
              fallen off the bus.\n"
+        );
+        assert_eq!(
+            print(&samples::status(false)),
+            "2023-11-14T22:13:18.000Z STATUS dcgm is slow, reason slow, call dcgmUpdateAllFields\n"
         );
         let mut old = samples::xid(Some(4));
         let FindingKind::Xid(xid) = &mut old.item.kind else { panic!("an XID") };

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::model::{
-    Attributed, Fact, Finding, FindingKind, Known, Pid, Process, Severity, Stall, StallState, Xid,
+    Attributed, Fact, Finding, FindingKind, Known, Pid, Process, Severity, Stall, StallState, Status, Xid,
 };
 
 /// Collects findings until they are written.
@@ -87,6 +87,7 @@ fn line(finding: &Finding, processes: &[(Pid, Known<Process>)]) -> Option<Line> 
     match &finding.kind {
         FindingKind::Stall(stall) => stall_line(finding, stall, processes),
         FindingKind::Xid(xid) => Some(xid_line(finding, xid, processes)),
+        FindingKind::Status(status) => Some(status_line(finding, status)),
     }
 }
 
@@ -131,6 +132,28 @@ fn xid_line(finding: &Finding, xid: &Xid, processes: &[(Pid, Known<Process>)]) -
         severity: severity(finding.severity),
         victims: processes.iter().map(|(pid, known)| victim(*pid, None, known)).collect(),
         evidence: vec![xid.line.raw.clone()],
+        confidence: None,
+    }
+}
+
+fn status_line(finding: &Finding, status: &Status) -> Line {
+    let source = status.source.map(|source| format!("source {source}"));
+    let reason = status.reason.as_ref().map(|reason| format!("reason {reason}"));
+    let call = status.call.as_ref().map(|call| format!("call {call}"));
+    Line {
+        t: finding.at.replay_seconds(),
+        event: "status",
+        id: finding.id.clone(),
+        hw_id: status.hw_id.clone(),
+        pci: None,
+        begin: Some(status.since.replay_seconds()),
+        end: status.end.map(|end| end.replay_seconds()),
+        cause: None,
+        code: None,
+        state: Some(status.state.name()),
+        severity: severity(finding.severity),
+        victims: Vec::new(),
+        evidence: [source, reason, call].into_iter().flatten().collect(),
         confidence: None,
     }
 }

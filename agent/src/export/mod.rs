@@ -6,6 +6,8 @@
 
 pub mod catalog;
 pub mod console;
+pub mod device_catalog;
+pub mod devices;
 pub mod findings;
 pub mod otlp;
 pub mod own_logs;
@@ -19,6 +21,7 @@ pub mod session;
 pub mod snapshot;
 pub mod stalls;
 pub mod state_writer;
+pub mod status_record;
 #[cfg(test)]
 mod tests;
 pub mod whose;

@@ -35,6 +35,12 @@ pub enum Value {
     Nanos(u64),
     /// Latencies.
     Latency(Box<Latency>),
+    /// A whole number, possibly negative.
+    Whole(i64),
+    /// A number.
+    Double(f64),
+    /// The series ends here: OTLP's "no recorded value", by which a receiver does not go on with the last one.
+    End,
 }
 
 impl Value {
@@ -44,6 +50,9 @@ impl Value {
             Self::Count(_) => Self::Count(0),
             Self::Nanos(_) => Self::Nanos(0),
             Self::Latency(_) => Self::Latency(Box::default()),
+            Self::Whole(_) => Self::Whole(0),
+            Self::Double(_) => Self::Double(0.0),
+            Self::End => Self::End,
         }
     }
 }

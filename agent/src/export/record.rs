@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::status_record;
 use super::whose::process_of;
 use crate::model::operation::Majors;
 use crate::model::{
@@ -19,7 +20,7 @@ pub const GAP_EVENT: &str = "warpgauge.restart";
 /// One log record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// `gpu.stall`, `gpu.xid` or `warpgauge.restart`.
+    /// `gpu.stall`, `gpu.xid`, `gpu.status` or `warpgauge.restart`.
     pub event_name: &'static str,
     /// How loud it is.
     pub severity: Severity,
@@ -80,6 +81,7 @@ impl Recorder {
         match &finding.kind {
             FindingKind::Stall(stall) => self.stall(finding, stall, fact, majors, now),
             FindingKind::Xid(xid) => self.xid(finding, xid, fact, now),
+            FindingKind::Status(status) => status_record::of(&self.boot_id, finding, status, now),
         }
     }
 

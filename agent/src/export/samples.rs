@@ -1,16 +1,17 @@
 //! Findings for the tests of the exporters.
 //!
-//! In: nothing. Out: one stall and one XID with everything filled in, to be changed where a test needs it.
+//! In: nothing. Out: one stall, one XID and one status with everything filled in, to be changed where a test needs it.
 //! Nothing can go wrong.
 
 use std::time::Duration;
 
 use crate::model::driver_log::XidLine;
 use crate::model::finding::StalledCall;
+use crate::model::finding::StatusState;
 use crate::model::{
     Attributed, CallKind, Caller, Cause, CgroupId, Confidence, DeviceNode, DriverLine, Finding, FindingKind,
     Known, LineKind, LogOrigin, MonoNs, PciAddress, Pid, Process, Severity, Stall, StallState, StartTicks,
-    Tid, Victim, WallAnchor, WallNs, Workload, Xid,
+    Status, Tid, Victim, WallAnchor, WallNs, Workload, Xid,
 };
 
 /// 100 s after boot it was 2023-11-14T22:13:20Z.
@@ -88,4 +89,20 @@ pub(crate) fn xid(seq: Option<u64>) -> Attributed<Finding> {
     };
     let (id, at) = ("xid-9".to_owned(), MonoNs(99_000_000_000));
     about_77(Finding { id, at, severity: Severity::Fatal, kind: FindingKind::Xid(xid) })
+}
+
+/// An engine that is slow since 95 s after boot, told 98 s after boot; or its end 1.5 s later.
+pub(crate) fn status(over: bool) -> Attributed<Finding> {
+    let at = MonoNs(if over { 99_500_000_000 } else { 98_000_000_000 });
+    let status = Status {
+        state: if over { StatusState::Up } else { StatusState::Slow },
+        source: Some("dcgm"),
+        hw_id: Some("GPU-1".into()),
+        reason: Some("slow".into()),
+        call: Some("dcgmUpdateAllFields".into()),
+        since: MonoNs(95_000_000_000),
+        end: over.then_some(at),
+    };
+    let (id, kind) = ("status-1".to_owned(), FindingKind::Status(Box::new(status)));
+    Attributed { item: Finding { id, at, severity: Severity::Warn, kind }, processes: Vec::new() }
 }

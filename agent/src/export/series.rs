@@ -12,7 +12,7 @@ use super::catalog::{self, Metric};
 use super::point::{Point, Value};
 use super::whose::Whose;
 use crate::model::operation::Operation;
-use crate::model::{CallKind, Cause, DeviceNode, MonoNs, WallAnchor, WallNs};
+use crate::model::{CallKind, Cause, DeviceNode, MonoNs, Origin, WallAnchor, WallNs};
 use crate::telemetry::{Attributes, Counter, Telemetry};
 
 /// What tells one series of a metric from another.
@@ -22,6 +22,8 @@ pub enum Key {
     Call(Arc<Whose>, Option<DeviceNode>, CallKind, Option<Operation>),
     /// Stalls of one workload by cause.
     Stall(Arc<Whose>, Cause),
+    /// Calls of one function of a vendor's library, about one device or none.
+    VendorCall(Origin, Box<str>, Option<Box<str>>),
     /// Errors of one device (`hw.id`, else PCI address) by class and, where counted, code; those that lay in the
     /// kernel log before the agent began to watch apart.
     Xid {
@@ -41,7 +43,7 @@ impl Key {
     pub fn whose(&self) -> Option<&Arc<Whose>> {
         match self {
             Self::Call(whose, ..) | Self::Stall(whose, _) => Some(whose),
-            Self::Xid { .. } => None,
+            Self::Xid { .. } | Self::VendorCall(..) => None,
         }
     }
 

@@ -27,6 +27,8 @@ pub enum FindingKind {
     Stall(Stall),
     /// The driver reported an error.
     Xid(Xid),
+    /// A source or a device stopped to answer, or answers again.
+    Status(Box<Status>),
 }
 
 /// Severity of a record; the names and numbers are OpenTelemetry's.
@@ -162,4 +164,64 @@ pub struct Xid {
     pub pid: Option<Pid>,
     /// The line itself.
     pub line: Box<DriverLine>,
+}
+
+/// Whether a source of measurements, or a device, answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What it is from now on.
+    pub state: StatusState,
+    /// The source, for an episode of a source: `dcgm` or `nvml`.
+    pub source: Option<&'static str>,
+    /// The device, or the one that a late call is about.
+    pub hw_id: Option<String>,
+    /// Why, in the source's own word.
+    pub reason: Option<String>,
+    /// The call that is late.
+    pub call: Option<String>,
+    /// When the episode began; of a late call, when the call began.
+    pub since: MonoNs,
+    /// When it ended; `None` while it lasts.
+    pub end: Option<MonoNs>,
+}
+
+/// What a source or a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusState {
+    /// It answers.
+    Up,
+    /// Alive, with a call that is late.
+    Slow,
+    /// Gone.
+    Down,
+    /// Let go of on purpose.
+    Released,
+    /// A device that does not answer any more.
+    Lost,
+    /// A device that is being reset.
+    Resetting,
+    /// A device that was taken away.
+    Gone,
+}
+
+impl StatusState {
+    /// `gpu.status.state` on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Slow => "slow",
+            Self::Down => "down",
+            Self::Released => "released",
+            Self::Lost => "lost",
+            Self::Resetting => "resetting",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+impl Status {
+    /// Who it is about: the source, else the device.
+    pub fn of(&self) -> &str {
+        self.source.or(self.hw_id.as_deref()).unwrap_or("?")
+    }
 }

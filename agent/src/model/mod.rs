@@ -4,10 +4,12 @@
 //! Progress is visible in the type: [`Signal`] → [`Fact`] → [`Attributed`]. No field is "filled in later".
 
 pub mod attribution;
+pub mod by_field;
 pub mod call;
 pub mod clock;
 pub mod delivery;
 pub mod driver_log;
+pub mod field_table;
 pub mod finding;
 pub mod ids;
 pub mod operation;
@@ -20,7 +22,9 @@ pub use call::{Call, CallKind, Caller, Edge, Inside, Layer, ThreadState};
 pub use clock::{KmsgOffset, KmsgUs, MonoNs, WallAnchor, WallNs};
 pub use delivery::Delivery;
 pub use driver_log::{DriverLine, LineKind, LogOrigin};
-pub use finding::{Cause, Confidence, Finding, FindingKind, Severity, Stall, StallState, Victim, Xid};
+pub use finding::{
+    Cause, Confidence, Finding, FindingKind, Severity, Stall, StallState, Status, Victim, Xid,
+};
 pub use ids::{CgroupId, DeviceNode, PciAddress, Pid, StartTicks, Tid};
 pub use sample::{Absence, Field, HostField, Origin, Part, Reading, SampleValue, Samples, Subject};
 pub use signal::{CallStats, Gpu, Signal, VendorCalls};

@@ -7,8 +7,8 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, any
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::metrics::v1::exponential_histogram_data_point::Buckets;
 use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, ExponentialHistogram, ExponentialHistogramDataPoint, Gauge, Metric,
-    NumberDataPoint, Sum, metric, number_data_point,
+    AggregationTemporality, DataPointFlags, ExponentialHistogram, ExponentialHistogramDataPoint, Gauge,
+    Metric, NumberDataPoint, Sum, metric, number_data_point,
 };
 
 use crate::export::catalog::{INTEGER_ATTRIBUTES, Kind};
@@ -65,6 +65,9 @@ fn empty(point: &Point) -> Metric {
         Kind::Counter => {
             metric::Data::Sum(Sum { data_points: Vec::new(), aggregation_temporality, is_monotonic: true })
         }
+        Kind::UpDownCounter => {
+            metric::Data::Sum(Sum { data_points: Vec::new(), aggregation_temporality, is_monotonic: false })
+        }
         Kind::ExponentialHistogram => metric::Data::ExponentialHistogram(ExponentialHistogram {
             data_points: Vec::new(),
             aggregation_temporality,
@@ -81,15 +84,20 @@ fn empty(point: &Point) -> Metric {
 
 fn number(point: &Point) -> Option<NumberDataPoint> {
     let value = match &point.value {
-        Value::Count(n) => number_data_point::Value::AsInt(i64::try_from(*n).unwrap_or(i64::MAX)),
-        Value::Nanos(ns) => number_data_point::Value::AsDouble(seconds(*ns)),
+        Value::Count(n) => Some(number_data_point::Value::AsInt(i64::try_from(*n).unwrap_or(i64::MAX))),
+        Value::Whole(n) => Some(number_data_point::Value::AsInt(*n)),
+        Value::Nanos(ns) => Some(number_data_point::Value::AsDouble(seconds(*ns))),
+        Value::Double(value) => Some(number_data_point::Value::AsDouble(*value)),
+        Value::End => None,
         Value::Latency(_) => return None,
     };
+    let no_value = DataPointFlags::NoRecordedValueMask as u32;
     Some(NumberDataPoint {
         attributes: attributes(point),
         start_time_unix_nano: start(point),
         time_unix_nano: point.at.0,
-        value: Some(value),
+        flags: if value.is_none() { no_value } else { 0 },
+        value,
         ..NumberDataPoint::default()
     })
 }
@@ -239,6 +247,19 @@ mod tests {
         let Some(metric::Data::Sum(errors)) = &sent[2].data else { panic!("a sum") };
         let code = errors.data_points[0].attributes[1].value.clone().and_then(|any| any.value);
         assert_eq!(code, Some(any_value::Value::IntValue(79)), "a code is a number");
+    }
+
+    #[test]
+    fn numbers_keep_their_kind_and_an_end_has_no_value() {
+        use number_data_point::Value::{AsDouble, AsInt};
+        let (_, usage) = catalog::find("hw.gpu.memory.usage").unwrap();
+        let big = (1i64 << 60) + 1;
+        let points = [Value::Whole(big), Value::Double(0.93), Value::End].map(|value| point(usage, value));
+        let sent = metrics(points.iter());
+        let Some(metric::Data::Sum(sum)) = &sent[0].data else { panic!("a sum") };
+        assert!(!sum.is_monotonic, "a level");
+        let got: Vec<_> = sum.data_points.iter().map(|p| (p.value, p.flags)).collect();
+        assert_eq!(got, [(Some(AsInt(big)), 0), (Some(AsDouble(0.93)), 0), (None, 1)]);
     }
 
     #[test]

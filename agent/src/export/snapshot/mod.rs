@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::catalog;
+use super::device_catalog::VENDOR_CALL;
+use super::devices::{self, Devices};
 use super::own_points::{self, Before, Usage};
 use super::point::Batch;
 use super::series::{Key, Limits, Table};
@@ -16,8 +18,8 @@ use super::whose::{Whose, process_of};
 use super::workloads::Workloads;
 use crate::model::operation::Majors;
 use crate::model::{
-    Attributed, CallStats, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Signal, Stall, WallAnchor,
-    WallNs, Xid,
+    Attributed, CallStats, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Signal, Stall, VendorCalls,
+    WallAnchor, WallNs, Xid,
 };
 use crate::telemetry::{Attributes, Telemetry};
 
@@ -46,6 +48,7 @@ pub struct Snapshot {
     /// Time of the latest fact: by it workloads grow old, so that a replay ages them as a live node does.
     latest: MonoNs,
     table: Table,
+    devices: Devices,
     workloads: Workloads,
     stalls: Stalls,
     majors: Majors,
@@ -64,6 +67,7 @@ impl Snapshot {
             collected: start,
             latest: MonoNs(0),
             table: Table::new(start, limits, telemetry.clone()),
+            devices: Devices::new(start, devices::LIMITS, telemetry.clone()),
             workloads: Workloads::default(),
             stalls: Stalls::default(),
             majors,
@@ -87,7 +91,11 @@ impl Snapshot {
         });
         match &fact.item {
             Fact::Reading(Signal::CallStats { at, stats }) => self.calls(fact, *at, stats),
-            Fact::Reading(Signal::Gpu { at, gpu }) => self.gpu(gpu, *at),
+            Fact::Reading(Signal::Gpu { at, gpu }) => {
+                self.gpu(gpu, *at);
+                self.devices.push(fact);
+            }
+            Fact::Reading(Signal::VendorCalls { at, calls }) => self.vendor_calls(calls, *at),
             Fact::Reading(Signal::Exit { pid, .. }) => self.workloads.exited(*pid),
             Fact::Reading(
                 Signal::Driver { .. }
@@ -95,20 +103,23 @@ impl Snapshot {
                 | Signal::Samples { .. }
                 | Signal::Processes { .. }
                 | Signal::Health { .. }
-                | Signal::Uses { .. }
+                | Signal::Source { .. },
+            ) => self.devices.push(fact),
+            Fact::Reading(
+                Signal::Uses { .. }
                 | Signal::Process { .. }
                 | Signal::Call { .. }
                 | Signal::Thread { .. }
                 | Signal::VendorCalls { .. }
                 | Signal::DriverLog { .. }
                 | Signal::Allocation { .. }
-                | Signal::Source { .. }
                 | Signal::Tick { .. }
                 | Signal::End { .. },
             ) => {}
             Fact::Finding(finding) => match &finding.kind {
                 FindingKind::Stall(stall) => self.stall(fact, finding, stall),
                 FindingKind::Xid(xid) => self.xid(xid, finding.at),
+                FindingKind::Status(_) => {} // `hw.status` and `warpgauge.source.up` say it
             },
         }
     }
@@ -125,10 +136,12 @@ impl Snapshot {
         let at = WallNs(now.wall.0.max(self.collected.0.saturating_add(1)));
         self.collected = at;
         let (zeros, mut points) = self.table.collect(now, at, interval, self.generation);
+        points.extend(self.devices.collect(now, at));
         let own = own_points::points(&self.telemetry, usage, &self.before, self.start, at);
         if ahead > SET_BACK {
             self.before.add(&own);
             self.table.restart(now.wall);
+            self.devices.restart(now.wall);
             (self.start, self.collected) = (now.wall, now.wall);
         }
         points.extend(own);
@@ -168,6 +181,17 @@ impl Snapshot {
         self.table.record(&catalog::CALL_DURATION, key.clone(), at, &stats.latency, attributes);
         // The series begins with the first call, not with the first error: `increase()` needs a point before it.
         self.table.add(&catalog::CALL_ERRORS, key, at, stats.latency.errors, attributes);
+    }
+
+    fn vendor_calls(&mut self, calls: &VendorCalls, at: MonoNs) {
+        let VendorCalls { origin, call, hw_id, latency } = calls;
+        let key = Key::VendorCall(*origin, call.as_str().into(), hw_id.as_deref().map(Into::into));
+        self.table.record(&VENDOR_CALL, key, at, latency, || {
+            let mut attributes =
+                vec![("gpu.vendor.library", origin.name().to_owned()), ("gpu.vendor.call", call.clone())];
+            attributes.extend(hw_id.clone().map(|hw_id| ("hw.id", hw_id)));
+            attributes
+        });
     }
 
     fn gpu(&mut self, gpu: &Gpu, at: MonoNs) {

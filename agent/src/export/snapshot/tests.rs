@@ -329,3 +329,31 @@ fn every_attribute_that_leaves_is_in_the_catalogue() {
         }
     }
 }
+
+#[test]
+fn calls_of_the_vendors_libraries_are_told_apart_by_function_and_device() {
+    let mut snapshot = snapshot(Limits::default());
+    let mut feed = |call: &str, hw_id: Option<&str>, slot: usize| {
+        let mut latency = LatencyDelta { sum_ns: 45_000_000_000, ..LatencyDelta::default() };
+        latency.slots[slot] = 1;
+        let origin = crate::model::Origin::Dcgm;
+        let calls = VendorCalls { origin, call: call.into(), hw_id: hw_id.map(str::to_owned), latency };
+        let item = Fact::Reading(Signal::VendorCalls { at: mono(1), calls: Box::new(calls) });
+        snapshot.push(&Attributed { item, processes: vec![] });
+    };
+    feed("dcgmHealthCheck", Some("GPU-1"), 35);
+    feed("dcgmHealthCheck", Some("GPU-1"), 35);
+    feed("dcgmUpdateAllFields", None, 20);
+    let batch = snapshot.collect(anchor(10), INTERVAL, None);
+    let of = of_metric(&batch.points, "gpu.vendor.call.duration");
+    let got: Vec<_> = of
+        .iter()
+        .map(|point| {
+            let Value::Latency(latency) = &point.value else { panic!("{point:?}") };
+            (attributes(point), latency.count(), latency.slots[35])
+        })
+        .collect();
+    let slow = "gpu.vendor.library=dcgm gpu.vendor.call=dcgmHealthCheck hw.id=GPU-1".to_owned();
+    let all = "gpu.vendor.library=dcgm gpu.vendor.call=dcgmUpdateAllFields".to_owned();
+    assert_eq!(got, [(slow, 2, 2), (all, 1, 0)]);
+}

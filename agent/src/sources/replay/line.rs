@@ -7,16 +7,16 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::kmsg::xid;
+use super::device;
 use super::raw::{
-    Line, RawAllocation, RawCall, RawDriver, RawEdge, RawExit, RawField, RawGpu, RawGpuState, RawInside,
-    RawKmsg, RawModuleState, RawProcess, RawSample, RawSource, RawThread, RawUses,
+    Line, RawAllocation, RawCall, RawDriver, RawEdge, RawExit, RawGpuState, RawInside, RawKmsg,
+    RawModuleState, RawProcess, RawSource, RawThread, RawUses,
 };
 use crate::model::call::{LockWait, RmCall};
 use crate::model::signal::{Allocation, DriverState, ModuleState, SourceState, Uses};
 use crate::model::{
-    Absence, Call, CallKind, DeviceNode, Edge, Field, Gpu, HostField, Inside, LogOrigin, MonoNs, Origin,
-    Part, PciAddress, Pid, Process, Reading, SampleValue, Samples, Signal, StartTicks, Subject, ThreadState,
-    Tid,
+    Call, CallKind, DeviceNode, Edge, Inside, LogOrigin, MonoNs, Pid, Process, Signal, StartTicks,
+    ThreadState, Tid,
 };
 
 /// The signal of a line; `None` for a blank line, or a line of the kernel log that does not concern the driver or has
@@ -38,13 +38,15 @@ pub(super) fn parse(text: &str) -> Result<Option<Signal>, String> {
 
 fn signal(at: MonoNs, kind: &str, value: Value) -> Result<Option<Signal>, String> {
     Ok(Some(match kind {
-        "gpu" => gpu(at, read(kind, value)?)?,
+        "gpu" => device::gpu(at, read(kind, value)?)?,
         "driver" => driver(at, read(kind, value)?),
         "gpu_state" => {
             let raw: RawGpuState = read(kind, value)?;
             Signal::GpuState { at, hw_id: raw.hw_id, state: raw.state.into() }
         }
-        "sample" => sample(at, read(kind, value)?)?,
+        "sample" => device::sample(at, read(kind, value)?)?,
+        "health" => device::health(at, read(kind, value)?)?,
+        "processes" => device::processes(at, read(kind, value)?),
         "uses" => {
             let raw: RawUses = read(kind, value)?;
             let (pid, role) = (Pid(raw.pid), raw.role.unwrap_or_else(|| "workload".to_owned()));
@@ -64,8 +66,9 @@ fn signal(at: MonoNs, kind: &str, value: Value) -> Result<Option<Signal>, String
             Signal::Allocation { at, allocation }
         }
         "source" => {
-            let RawSource { name, up, reason } = read(kind, value)?;
-            Signal::Source { at, source: SourceState { name, up, reason, late: None } }
+            let RawSource { name, up, reason, late } = read(kind, value)?;
+            let late = late.map(device::late).transpose()?;
+            Signal::Source { at, source: SourceState { name, up, reason, late } }
         }
         "end" => Signal::End { at },
         other => return Err(format!("{other}: no such kind of signal")),
@@ -76,17 +79,6 @@ fn read<T: for<'a> Deserialize<'a>>(kind: &str, value: Value) -> Result<T, Strin
     serde_json::from_value(value).map_err(|e| format!("{kind}: {e}"))
 }
 
-fn gpu(at: MonoNs, raw: RawGpu) -> Result<Signal, String> {
-    let pci = match raw.pci.as_deref() {
-        None => None,
-        Some(text) => {
-            Some(PciAddress::parse(text).ok_or_else(|| format!("pci {text}: must be dddd:bb:dd.f"))?)
-        }
-    };
-    let RawGpu { hw_id, index, minor, model, parent, .. } = raw;
-    Ok(Signal::Gpu { at, gpu: Gpu { hw_id, index, minor, pci, model, parent, details: Box::default() } })
-}
-
 fn driver(at: MonoNs, raw: RawDriver) -> Signal {
     let state = match raw.state {
         RawModuleState::Loaded => ModuleState::Loaded,
@@ -95,33 +87,6 @@ fn driver(at: MonoNs, raw: RawDriver) -> Signal {
         RawModuleState::Suspending => ModuleState::Suspending,
     };
     Signal::Driver { at, driver: DriverState { version: raw.version, flavour: raw.flavour, state } }
-}
-
-fn sample(at: MonoNs, raw: RawSample) -> Result<Signal, String> {
-    let (field, origin) = match raw.field {
-        RawField::Number(id) => (Field::Dcgm(id), Origin::Dcgm),
-        RawField::Name(name) => {
-            let field = HostField::from_name(&name).ok_or_else(|| format!("field {name}: no such field"))?;
-            (Field::Host(field), Origin::Host)
-        }
-    };
-    let value = match raw.value {
-        Value::Number(n) => match n.as_i64() {
-            Some(whole) => SampleValue::Int(whole),
-            None => SampleValue::Number(n.as_f64().ok_or("value: must be a finite number")?),
-        },
-        Value::String(text) => SampleValue::Text(text.into()),
-        Value::Object(absent) => match absent.get("absent").and_then(Value::as_str) {
-            Some(reason) if absent.len() == 1 => SampleValue::Absent(
-                Absence::from_name(reason).ok_or_else(|| format!("absent {reason}: no such reason"))?,
-            ),
-            _ => return Err("value: an object must be {\"absent\":\"reason\"}".to_owned()),
-        },
-        _ => return Err("value: must be a number, a text or {\"absent\":\"reason\"}".to_owned()),
-    };
-    let subject = Subject { hw_id: raw.hw_id.into(), part: Part::Whole };
-    let samples = Samples { subject, origin, readings: vec![Reading { at, field, value }] };
-    Ok(Signal::Samples { at, samples: Box::new(samples) })
 }
 
 fn process(at: MonoNs, raw: RawProcess) -> Signal {

@@ -4,6 +4,7 @@
 //! that a live agent would have had in between.
 //! What can go wrong: a line that is not in the format; it is left out and reported with file, line and remedy.
 
+mod device;
 mod line;
 mod raw;
 

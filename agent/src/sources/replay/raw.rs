@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::model::signal::DeviceState;
+use crate::model::signal::{DeviceKind, DeviceState};
 
 #[derive(Deserialize)]
 pub(super) struct Line {
@@ -24,6 +24,46 @@ pub(super) struct RawGpu {
     pub(super) pci: Option<String>,
     pub(super) model: Option<String>,
     pub(super) parent: Option<String>,
+    #[serde(default)]
+    pub(super) kind: RawKind,
+    pub(super) serial: Option<String>,
+    pub(super) architecture: Option<String>,
+    pub(super) mig_profile: Option<String>,
+    pub(super) mig_profile_source: Option<RawTeller>,
+    pub(super) numa_node: Option<u32>,
+    pub(super) cpu_affinity: Option<String>,
+    #[serde(default)]
+    pub(super) nvlink_peers: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RawKind {
+    #[default]
+    Gpu,
+    Mig,
+    Switch,
+    Cpu,
+    Nic,
+}
+
+impl From<RawKind> for DeviceKind {
+    fn from(raw: RawKind) -> Self {
+        match raw {
+            RawKind::Gpu => Self::Gpu,
+            RawKind::Mig => Self::Mig,
+            RawKind::Switch => Self::Switch,
+            RawKind::Cpu => Self::Cpu,
+            RawKind::Nic => Self::Nic,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RawTeller {
+    Nvml,
+    Dcgm,
 }
 
 #[derive(Deserialize)]
@@ -76,6 +116,10 @@ pub(super) struct RawSample {
     pub(super) hw_id: String,
     pub(super) field: RawField,
     pub(super) value: Value,
+    pub(super) link: Option<u32>,
+    pub(super) core: Option<u32>,
+    pub(super) port: Option<u32>,
+    pub(super) origin: Option<RawTeller>,
 }
 
 #[derive(Deserialize)]
@@ -196,4 +240,44 @@ pub(super) struct RawSource {
     pub(super) name: String,
     pub(super) up: bool,
     pub(super) reason: Option<String>,
+    pub(super) late: Option<RawLate>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLate {
+    pub(super) call: String,
+    pub(super) hw_id: Option<String>,
+    pub(super) began: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawHealth {
+    pub(super) hw_id: String,
+    pub(super) subsystem: String,
+    pub(super) level: RawLevel,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RawLevel {
+    Pass,
+    Warn,
+    Fail,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawProcesses {
+    pub(super) hw_id: String,
+    pub(super) processes: Vec<RawGpuProcess>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGpuProcess {
+    pub(super) pid: u32,
+    pub(super) memory: Option<u64>,
+    pub(super) sm: Option<f64>,
 }

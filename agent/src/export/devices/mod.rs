@@ -1,0 +1,196 @@
+//! Series of devices: measured fields, what is known of the device in words, its state, its processes.
+//!
+//! In: checked readings and what is said about devices and sources. Out: points at each collection, ordered as in the
+//! catalogue. Device series never name a pod.
+//! A pure core: no clock and no channel. What can go wrong: too many series; they are refused and counted.
+
+pub mod budget;
+pub mod cell;
+pub mod identity;
+pub mod parts;
+pub mod processes;
+pub mod series;
+pub mod standing;
+pub mod subject;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::budget::Budget;
+use self::identity::Identities;
+use self::processes::Processes;
+use self::series::Moment;
+use self::standing::{Placed, Standing};
+use self::subject::SubjectSeries;
+use super::point::Point;
+use super::series::Limits;
+use crate::model::signal::{DeviceState, SourceState};
+use crate::model::{
+    Absence, Attributed, Fact, MonoNs, Origin, Part, Samples, Signal, Subject, WallAnchor, WallNs,
+};
+use crate::telemetry::Telemetry;
+
+/// Series of devices that may be held: 56 MIG instances and 8 boards with 60 fields, and 18 links of each board with 40
+/// more, fit. At about 400 bytes each: 8 MB at most.
+pub const LIMITS: Limits = Limits { per_metric: 4_000, total: 20_000 };
+
+/// Devices and parts of devices beyond these are refused: each has a table of fields of its own (1.3 kB).
+const SUBJECTS_MAX: usize = 2_048;
+
+/// Those of 56 MIG instances and 144 links may go at once.
+const LEAVING_MAX: usize = 256;
+
+/// A device that nobody has said anything of for this long is gone, and its going was missed. An engine may be away
+/// for hours, and counters go on when it is back.
+const SILENCE: Duration = Duration::from_secs(24 * 3_600);
+
+/// The state of all device series.
+#[derive(Debug)]
+pub struct Devices {
+    start: WallNs,
+    subjects: HashMap<Subject, SubjectSeries>,
+    /// Of devices that are gone: their series are to be ended.
+    leaving: Vec<(Subject, SubjectSeries)>,
+    identities: Identities,
+    processes: Processes,
+    standing: Standing,
+    budget: Budget,
+}
+
+impl Devices {
+    /// No devices yet; levels count from `start`.
+    pub fn new(start: WallNs, limits: Limits, telemetry: Telemetry) -> Self {
+        Self {
+            start,
+            subjects: HashMap::new(),
+            leaving: Vec::new(),
+            identities: Identities::default(),
+            processes: Processes::default(),
+            standing: Standing::default(),
+            budget: Budget::new(limits, telemetry),
+        }
+    }
+
+    /// Books a batch of readings.
+    pub fn samples(&mut self, samples: &Samples, at: MonoNs) {
+        let full = self.subjects.len() >= SUBJECTS_MAX;
+        let series = match self.subjects.entry(samples.subject.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if full => return,
+            Entry::Vacant(new) => {
+                let kind = self.identities.kind(&samples.subject.hw_id);
+                new.insert(SubjectSeries::new(&samples.subject, kind, at))
+            }
+        };
+        series.take(samples, at, &mut self.budget);
+    }
+
+    /// Books what is said about devices and sources.
+    pub fn push(&mut self, fact: &Attributed<Fact>) {
+        let Fact::Reading(signal) = &fact.item else { return };
+        match signal {
+            Signal::Samples { at, samples } => self.samples(samples, *at),
+            Signal::Gpu { gpu, .. } => self.identities.know(gpu),
+            Signal::Driver { driver, .. } => self.identities.set_driver(driver.version.as_ref()),
+            Signal::Health { hw_id, subsystem, level, .. } => {
+                self.identities.set_health(hw_id, *subsystem, *level);
+            }
+            Signal::GpuState { hw_id, state, .. } => self.state(hw_id, *state),
+            Signal::Processes { processes, .. } => self.processes.take(fact, processes, &mut self.budget),
+            Signal::Source { source, .. } => self.source(source),
+            Signal::Uses { .. }
+            | Signal::Process { .. }
+            | Signal::Exit { .. }
+            | Signal::Call { .. }
+            | Signal::Thread { .. }
+            | Signal::CallStats { .. }
+            | Signal::VendorCalls { .. }
+            | Signal::DriverLog { .. }
+            | Signal::Allocation { .. }
+            | Signal::Tick { .. }
+            | Signal::End { .. } => {}
+        }
+    }
+
+    /// All points as of `moment`, in the catalogue's order.
+    pub fn collect(&mut self, now: WallAnchor, at: WallNs) -> Vec<Point> {
+        let (moment, mut out) = (Moment { now, at }, Placed::new());
+        for (subject, mut series) in std::mem::take(&mut self.leaving) {
+            // One that came back goes on under the same name.
+            if !self.subjects.contains_key(&subject) {
+                series.end(moment, &mut out);
+            }
+        }
+        let silent =
+            |series: &SubjectSeries| now.mono.since(series.heard()).is_some_and(|quiet| quiet > SILENCE);
+        for (_, mut series) in self.subjects.extract_if(|_, series| silent(series)) {
+            series.free(&mut self.budget);
+            series.end(moment, &mut out);
+        }
+        self.standing.begin();
+        for series in self.subjects.values_mut() {
+            series.collect(moment, &mut self.standing, &mut out);
+        }
+        let subjects = &self.subjects;
+        let texts = |hw_id: &Arc<str>| {
+            let whole = Subject { hw_id: Arc::clone(hw_id), part: Part::Whole };
+            subjects.get(&whole).map(SubjectSeries::texts)
+        };
+        self.identities.collect(moment, self.start, texts, &mut self.standing, &mut out);
+        self.processes.collect(moment, self.start, &mut self.standing, &mut out);
+        self.standing.finish(at, &mut out);
+        self.budget.publish();
+        out.sort_by(|(a, p), (b, q)| a.cmp(b).then_with(|| p.attributes.cmp(&q.attributes)));
+        out.into_iter().map(|(_, point)| point).collect()
+    }
+
+    /// Begins all series anew at `start`, which may lie before all points so far.
+    pub fn restart(&mut self, start: WallNs) {
+        self.start = start;
+        self.subjects.values_mut().for_each(|series| series.restart(start));
+    }
+
+    fn state(&mut self, hw_id: &str, state: DeviceState) {
+        self.identities.set_state(hw_id, state);
+        match state {
+            DeviceState::Gone => {
+                self.processes.forget(hw_id, &mut self.budget);
+                for (subject, mut series) in self.subjects.extract_if(|subject, _| *subject.hw_id == *hw_id) {
+                    series.free(&mut self.budget);
+                    self.leaving.push((subject, series));
+                }
+                // Nobody may collect, or devices may come and go in a storm: the latest are remembered.
+                let surplus = self.leaving.len().saturating_sub(LEAVING_MAX);
+                self.leaving.drain(..surplus);
+            }
+            DeviceState::Lost => {
+                self.processes.forget(hw_id, &mut self.budget);
+                let of = self.subjects.iter_mut().filter(|(subject, _)| *subject.hw_id == *hw_id);
+                of.for_each(|(_, series)| series.lose(Absence::DeviceLost, None));
+            }
+            DeviceState::Ok | DeviceState::Resetting => {}
+        }
+    }
+
+    /// A source that is down, or late, takes all its values with it.
+    fn source(&mut self, source: &SourceState) {
+        let origins = [Origin::Dcgm, Origin::Nvml, Origin::Host];
+        let Some(origin) = origins.into_iter().find(|origin| origin.name() == source.name) else { return };
+        if origin == Origin::Dcgm {
+            self.identities.set_checked(source.up);
+        }
+        if source.up {
+            return self.subjects.values_mut().for_each(|series| series.regain(origin));
+        }
+        for series in self.subjects.values_mut() {
+            series.lose(Absence::SourceDown, Some(origin));
+        }
+        if origin == Origin::Nvml {
+            self.processes.forget_all(&mut self.budget);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What workloads have of each device: memory and share of the multiprocessors.
+//!
+//! In: the list of a device's processes, attributed. Out: one series per device and workload; processes of one workload
+//! are added up, since a process id per series would never end. What can go wrong: more workloads than the budget.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::budget::Budget;
+use super::series::Moment;
+use super::standing::{Placed, Standing};
+use crate::export::device_catalog::{PROCESS_MEMORY, PROCESS_SM};
+use crate::export::point::Value;
+use crate::export::whose::{Whose, process_of};
+use crate::model::signal::GpuProcesses;
+use crate::model::{Attributed, Fact, WallNs};
+use crate::telemetry::Attributes;
+
+/// The processes of all devices.
+#[derive(Debug, Default)]
+pub struct Processes {
+    devices: BTreeMap<Arc<str>, Vec<Use>>,
+}
+
+#[derive(Debug)]
+struct Use {
+    attributes: Arc<Attributes>,
+    memory: Option<u64>,
+    sm: Option<f64>,
+}
+
+impl Processes {
+    /// Takes the list of a device: who is not in it does not use the device any more.
+    pub fn take(&mut self, fact: &Attributed<Fact>, list: &GpuProcesses, budget: &mut Budget) {
+        let mut by_workload: BTreeMap<Whose, (Option<u64>, Option<f64>)> = BTreeMap::new();
+        for process in &list.processes {
+            let whose = process_of(fact, process.pid).is().map(Whose::of).unwrap_or_default();
+            let (memory, sm) = by_workload.entry(whose).or_default();
+            *memory = sum(*memory, process.memory, u64::saturating_add);
+            *sm = sum(*sm, process.sm_utilization, |a, b| (a + b).min(1.0));
+        }
+        self.forget(&list.hw_id, budget);
+        let mut uses = Vec::new();
+        for (whose, (memory, sm)) in by_workload {
+            if !budget.take(PROCESS_MEMORY.name) {
+                continue;
+            }
+            let mut attributes = vec![("hw.id", list.hw_id.to_string())];
+            attributes.extend(whose.attributes());
+            uses.push(Use { attributes: Arc::new(attributes), memory, sm });
+        }
+        if !uses.is_empty() {
+            self.devices.insert(Arc::clone(&list.hw_id), uses);
+        }
+    }
+
+    /// Nothing is known of the device's processes any more.
+    pub fn forget(&mut self, hw_id: &str, budget: &mut Budget) {
+        for _ in self.devices.remove(hw_id).into_iter().flatten() {
+            budget.give_back(PROCESS_MEMORY.name);
+        }
+    }
+
+    /// Nor of those of any device.
+    pub fn forget_all(&mut self, budget: &mut Budget) {
+        for _ in std::mem::take(&mut self.devices).into_values().flatten() {
+            budget.give_back(PROCESS_MEMORY.name);
+        }
+    }
+
+    /// What stands now.
+    pub fn collect(&self, moment: Moment, start: WallNs, standing: &mut Standing, out: &mut Placed) {
+        let times = (start, moment.at);
+        for used in self.devices.values().flatten() {
+            if let Some(memory) = used.memory {
+                standing.put(&PROCESS_MEMORY, &used.attributes, Value::Count(memory), times, out);
+            }
+            if let Some(sm) = used.sm {
+                standing.put(&PROCESS_SM, &used.attributes, Value::Double(sm), times, out);
+            }
+        }
+    }
+}
+
+fn sum<T>(total: Option<T>, more: Option<T>, add: impl Fn(T, T) -> T) -> Option<T> {
+    match (total, more) {
+        (Some(a), Some(b)) => Some(add(a, b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,132 @@
+//! How series of devices and processes begin and end, and how many there may be.
+//!
+//! In: hand-made signals. Out: assertions on the points. What can go wrong is what is tested.
+use super::*;
+
+#[test]
+fn a_device_is_in_one_state_and_its_series_end_when_it_goes() {
+    let (mut devices, _) = devices();
+    push(&mut devices, gpu("GPU-1", GpuDetails::default()));
+    let of = |points: Vec<(String, Option<u64>, u64, Value)>, metric: &str| -> Vec<(String, Value)> {
+        let of = points.into_iter().filter_map(|(name, _, _, value)| {
+            Some((name.strip_prefix(metric)?.trim().replace("hw.state=", ""), value))
+        });
+        of.filter(|(_, value)| *value != Value::Count(0)).collect()
+    };
+    let one = |state: &str| vec![(state.to_owned(), Value::Count(1))];
+    assert_eq!(of(shown(&mut devices, 1), "hw.status"), one("ok"));
+    let health =
+        |level| Signal::Health { at: mono(1), hw_id: "GPU-1".into(), subsystem: Subsystem::Pcie, level };
+    push(&mut devices, health(HealthLevel::Warn));
+    let points = shown(&mut devices, 2);
+    assert_eq!(of(points.clone(), "hw.status"), one("degraded"));
+    assert_eq!(of(points, "gpu.health.status"), [("gpu.health.subsystem=pcie".to_owned(), Value::Count(1))]);
+    push(&mut devices, state(DeviceState::Lost));
+    assert_eq!(of(shown(&mut devices, 3), "hw.status"), one("failed"));
+    push(&mut devices, state(DeviceState::Ok));
+    push(&mut devices, source("dcgm", false));
+    let points = shown(&mut devices, 4);
+    assert_eq!(of(points.clone(), "hw.status"), one("ok"));
+    assert_eq!(of(points, "gpu.health.status"), [("gpu.health.subsystem=pcie".to_owned(), Value::End)]);
+
+    push(&mut devices, source("dcgm", true));
+    assert_eq!(of(shown(&mut devices, 4), "hw.status"), one("degraded"), "the last result counts again");
+    push(&mut devices, health(HealthLevel::Pass));
+    assert_eq!(of(shown(&mut devices, 4), "hw.status"), one("ok"));
+    push(&mut devices, source("dcgm", false));
+    shown(&mut devices, 4);
+
+    sample(&mut devices, 5, 150, int(60));
+    assert_eq!(of(shown(&mut devices, 5), "hw.temperature").len(), 1);
+    push(&mut devices, state(DeviceState::Gone));
+    let points = shown(&mut devices, 6);
+    assert!(points.iter().all(|(.., value)| *value == Value::End), "{points:?}");
+    assert_eq!(points.len(), 1 + 3 + 1, "info, three states, the temperature");
+    assert_eq!(shown(&mut devices, 7), []);
+    assert!(devices.subjects.is_empty());
+}
+
+#[test]
+fn a_lost_device_has_no_values() {
+    let (mut devices, _) = devices();
+    sample(&mut devices, 1, 150, int(60));
+    push(&mut devices, state(DeviceState::Lost));
+    let absent = "gpu.field.absent gpu.field=DCGM_FI_DEV_GPU_TEMP_CELSIUS gpu.absence.reason=device_lost";
+    assert_eq!(shown(&mut devices, 10), [(absent.to_owned(), None, 10, Value::Count(1))]);
+}
+
+#[test]
+fn processes_of_a_workload_are_added_up_and_end_with_the_last() {
+    let (mut devices, _) = devices();
+    let list = |memories: &[(u32, u64)]| {
+        let process = |&(pid, memory): &(u32, u64)| GpuProcess {
+            pid: Pid(pid),
+            memory: Some(memory),
+            sm_utilization: None,
+            context: GpuContext::Compute,
+        };
+        let processes = memories.iter().map(process).collect();
+        let list = GpuProcesses { hw_id: "GPU-1".into(), processes };
+        let item = Fact::Reading(Signal::Processes { at: mono(1), processes: Box::new(list) });
+        let workload =
+            Workload { pod_uid: Some("p".into()), container_id: Some("c".into()), ..Workload::default() };
+        let known = Known::Is(Process { workload, ..Process::default() });
+        Attributed { item, processes: vec![(Pid(1), known.clone()), (Pid(2), known), (Pid(3), Known::Gone)] }
+    };
+    devices.push(&list(&[(1, 10), (2, 20), (3, 5)]));
+    let of_pod = "gpu.process.memory.usage k8s.pod.uid=p container.id=c".to_owned();
+    let of_none = "gpu.process.memory.usage".to_owned();
+    let values = |points: Vec<(String, Option<u64>, u64, Value)>| -> Vec<_> {
+        points.into_iter().map(|(name, _, _, value)| (name, value)).collect()
+    };
+    let want = [(of_none.clone(), Value::Count(5)), (of_pod.clone(), Value::Count(30))];
+    assert_eq!(values(shown(&mut devices, 10)), want);
+    devices.push(&list(&[(2, 20)]));
+    assert_eq!(values(shown(&mut devices, 20)), [(of_none, Value::End), (of_pod.clone(), Value::Count(20))]);
+    push(&mut devices, source("nvml", false));
+    assert_eq!(values(shown(&mut devices, 30)), [(of_pod, Value::End)]);
+}
+
+#[test]
+fn beyond_the_limits_series_are_refused_and_counted() {
+    let telemetry = Telemetry::default();
+    let mut devices = Devices::new(wall(0), Limits { per_metric: 1, total: 10 }, telemetry.clone());
+    sample(&mut devices, 1, 150, int(60));
+    sample(&mut devices, 1, 140, int(70));
+    sample(&mut devices, 2, 140, int(70));
+    assert_eq!(collect(&mut devices, 10).len(), 1);
+    let refused = telemetry.counter("warpgauge.series.refused", &[("metric", "hw.temperature")]);
+    assert_eq!(refused.get(), 1, "once per series");
+}
+
+#[test]
+fn mig_instances_and_boards_fit_the_limits() {
+    let (mut devices, telemetry) = devices();
+    let fields: Vec<u16> = crate::model::field_table::rows()
+        .iter()
+        .filter_map(|row| if let Field::Dcgm(id) = row.field { Some(id) } else { None })
+        .filter(|id| (100..240).contains(id) || (1001..1030).contains(id))
+        .take(60)
+        .collect();
+    assert_eq!(fields.len(), 60);
+    for instance in 0..64 {
+        let readings =
+            fields.iter().map(|id| Reading { at: mono(1), field: Field::Dcgm(*id), value: int(1) });
+        let subject = Subject { hw_id: Arc::from(format!("MIG-{instance}")), part: Part::Whole };
+        let samples = Samples { subject, origin: Origin::Dcgm, readings: readings.collect() };
+        push(&mut devices, Signal::Samples { at: mono(1), samples: Box::new(samples) });
+    }
+    assert!(collect(&mut devices, 10).len() > 64 * 50);
+    assert!(telemetry.read().iter().all(|(name, ..)| *name != "warpgauge.series.refused"));
+}
+
+#[test]
+fn a_device_that_went_without_a_word_is_forgotten_after_a_day() {
+    let (mut devices, _) = devices();
+    sample(&mut devices, 1, 150, int(60));
+    assert_eq!(collect(&mut devices, 10).len(), 1);
+    assert_eq!(collect(&mut devices, 86_401), []);
+    let points = collect(&mut devices, 86_402);
+    assert_eq!((points.len(), &points[0].value), (1, &Value::End));
+    assert!(devices.subjects.is_empty());
+}
