@@ -40,6 +40,7 @@ pub mod pipeline;
 pub mod supervise;
 pub mod telemetry;
 pub mod wire;
+pub mod worker;
 
 #[cfg(test)]
 mod test_dir;

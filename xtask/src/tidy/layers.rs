@@ -16,6 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("enrich", &["model", "host", "config", "telemetry"]),
     ("export", &["model", "host", "config", "telemetry"]), // no `sources`: it cannot reach back
     ("logging", &["config", "host", "export", "telemetry"]),
+    ("worker", &["model", "wire", "host", "config", "telemetry"]), // another process: it only reports
     ("supervise", &["sources", "model", "host", "telemetry"]),
 ];
 

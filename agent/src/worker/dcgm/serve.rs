@@ -1,0 +1,190 @@
+//! From one connection to the next: connect, work, answer requests, connect again.
+//!
+//! In: orders and a way to connect. Out: reports, until `End`. What can go wrong: no engine answers; that is said once
+//! and tried again within a second, for ever. A refused connection may still have written a handle, and one that hung
+//! may "succeed": an engine counts as connected when it told its version.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use super::choose::{self, Choice};
+use super::engine::{Answer, Caller, Dcgm, EntityGroup, ReturnCode, is_gone};
+use super::session::{Memory, Session, Task};
+use super::{plan, state};
+use crate::model::MonoNs;
+use crate::wire::order::Configure;
+use crate::wire::report::{self, Kind};
+use crate::worker::link::{Ask, Asks, Link};
+use crate::worker::moment::Moment;
+
+/// A library and the engines that it reaches.
+pub(super) trait Connect {
+    type Engine<'a>: Dcgm
+    where
+        Self: 'a;
+
+    /// Release of the library.
+    fn version(&self) -> String;
+    /// Level of a field that our table does not have; `None` where the library does not know it either.
+    fn level_of(&self, field: u16) -> Option<EntityGroup>;
+    /// Connects, or starts the embedded engine.
+    fn connect(&self, choice: &Choice) -> Answer<Self::Engine<'_>>;
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// The agent asked for it.
+    Asked,
+    Gone(ReturnCode),
+    TooOld(ReturnCode),
+}
+
+/// Works until the agent asks to end.
+pub(super) fn serve<C: Connect>(
+    library: &C,
+    configure: &Configure,
+    link: &Link,
+    asks: &Asks,
+    up: &AtomicBool,
+    clock: &dyn Fn() -> Moment,
+) {
+    let mut memory = Memory::default();
+    let (groups, unknown) = plan::resolve(&configure.groups, |id| library.level_of(id));
+    let mut connections = 0_u64;
+    let mut rounds = 0_u32;
+    let mut host_gone: Option<MonoNs> = None;
+    let mut told: Option<Ended> = None;
+    loop {
+        let ago = host_gone.and_then(|at| clock().mono.since(at));
+        let reached = choose::candidates(&configure.engine, ago).into_iter().find_map(|choice| {
+            let engine = connect(library, &choice, link)?;
+            Some((choice, engine))
+        });
+        let Some((choice, (engine, version))) = reached else {
+            if told.is_none() {
+                told = Some(Ended::Gone(ReturnCode::CONNECTION_NOT_VALID));
+                link.send(state::no_engine(format!("no engine answers ({})", configure.engine)));
+            }
+            if wait(asks, link, choose::wait(rounds), clock) {
+                return;
+            }
+            rounds = rounds.saturating_add(1);
+            continue;
+        };
+        connections += 1;
+        let versions = match library.version() {
+            ours if ours == version => version,
+            ours => format!("{ours}/{version}"),
+        };
+        let now = clock();
+        let task = Task {
+            groups: &groups,
+            health_every: Duration::from_millis(configure.health_interval_ms),
+            only_look: configure.only_look,
+            version: &versions,
+        };
+        let prefix = format!("warpgauge-{}-{}-{connections}", std::process::id(), now.mono.0);
+        let caller = Caller::new(&engine, link);
+        let ended = match Session::open(caller, task, &mut memory, prefix, now) {
+            Ok(mut session) => {
+                link.send(state::up(&choice.name()));
+                for field in &unknown {
+                    link.send(state::unknown_field(&field.group, &field.name));
+                }
+                up.store(true, Ordering::Relaxed);
+                (rounds, told) = (0, None);
+                work(&mut session, link, asks, clock)
+            }
+            Err(code) if is_gone(code) => Ended::Gone(code),
+            Err(code) => Ended::TooOld(code),
+        };
+        up.store(false, Ordering::Relaxed);
+        drop(engine);
+        match ended {
+            Ended::Asked => return,
+            Ended::Gone(_) if matches!(told, Some(Ended::Gone(_))) => {}
+            Ended::Gone(code) => link.send(state::engine_down(state::code(code))),
+            Ended::TooOld(_) if matches!(told, Some(Ended::TooOld(_))) => {}
+            Ended::TooOld(code) => link.send(state::engine_too_old(code)),
+        }
+        told = Some(ended);
+        if matches!(choice, Choice::Host(_)) {
+            host_gone = Some(clock().mono);
+        }
+        // An engine that just went away is tried at once; one that goes away each time is not.
+        if rounds > 0 && wait(asks, link, choose::wait(rounds), clock) {
+            return;
+        }
+        rounds = rounds.saturating_add(1);
+    }
+}
+
+/// An engine that told its version.
+fn connect<'a, C: Connect>(library: &'a C, choice: &Choice, link: &Link) -> Option<(C::Engine<'a>, String)> {
+    let origin = crate::model::Origin::Dcgm;
+    let name = match choice {
+        Choice::Host(_) => "dcgmConnect_v2",
+        Choice::Embedded => "dcgmStartEmbedded_v2",
+    };
+    let calling = link.begin(origin, name, "");
+    let engine = library.connect(choice);
+    calling.end(engine.is_ok());
+    let engine = engine.ok()?;
+    let version = Caller::new(&engine, link).call("dcgmHostengineVersionInfo", "", Dcgm::version).ok()?;
+    Some((engine, version))
+}
+
+/// Reads what is due and answers requests.
+fn work<D: Dcgm>(
+    session: &mut Session<'_, D>,
+    link: &Link,
+    asks: &Asks,
+    clock: &dyn Fn() -> Moment,
+) -> Ended {
+    loop {
+        let due = match session.step(clock) {
+            Ok(due) => due,
+            Err(code) => {
+                session.remember();
+                return Ended::Gone(code);
+            }
+        };
+        let pause = due.since(clock().mono).unwrap_or_default();
+        let answered = match asks.recv_timeout(pause) {
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) | Ok(Ask::End) => {
+                // What is left undone ends with the connection.
+                let _gone = session.end();
+                return Ended::Asked;
+            }
+            Ok(Ask::Pause(id)) => session.pause(clock()).map(|(done, text)| answer(link, id, done, text)),
+            Ok(Ask::Resume(id)) => session.resume(clock()).map(|(done, text)| answer(link, id, done, text)),
+            Ok(Ask::Fields(id)) => session.tell_fields(id),
+        };
+        if let Err(code) = answered {
+            return Ended::Gone(code);
+        }
+    }
+}
+
+/// Waits without an engine; true when the agent asks to end.
+pub(super) fn wait(asks: &Asks, link: &Link, pause: Duration, clock: &dyn Fn() -> Moment) -> bool {
+    let until = clock().mono.after(pause);
+    loop {
+        let left = until.since(clock().mono).unwrap_or_default();
+        match asks.recv_timeout(left) {
+            Err(RecvTimeoutError::Timeout) => return false,
+            Err(RecvTimeoutError::Disconnected) | Ok(Ask::End) => return true,
+            Ok(Ask::Pause(id) | Ask::Resume(id) | Ask::Fields(id)) => {
+                answer(link, id, false, "DCGM is not up".to_owned());
+            }
+        }
+    }
+}
+
+/// The only answer to a request.
+pub(super) fn answer(link: &Link, id: u64, done: bool, text: String) {
+    link.send(Kind::Answer(report::Answer { id, done, text, more: false }));
+}
