@@ -4,6 +4,8 @@
 //! The sentinels never leave this crate. What can go wrong: a counter may truly reach a sentinel's range only as a
 //! floating-point number, and DCGM delivers counters as integers; so the test by range is safe.
 
+use crate::return_code::ReturnCode;
+
 /// Why a field has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Absent {
@@ -15,6 +17,47 @@ pub enum Absent {
     NotSupported,
     /// This caller may not have it.
     NotPermitted,
+    /// Watched, but nothing was sampled yet. Normal for an XID until the first one.
+    NoData,
+    /// The watch is gone.
+    NotWatched,
+    /// The engine lacks the module that measures it.
+    ModuleMissing,
+    /// The GPU has fallen off the bus.
+    GpuLost,
+    /// Paused for diagnostics or another profiler.
+    Paused,
+    /// The driver did not answer in time, or the engine stopped asking it.
+    Timeout,
+    /// There is no driver, or the engine has let go of it.
+    NoDriver,
+    /// Any other status.
+    Status(ReturnCode),
+}
+
+impl Absent {
+    /// The reason that a value's status carries. None: the status is good, which does not say that there is a value:
+    /// sentinels usually arrive with a good status.
+    pub fn of_status(status: ReturnCode) -> Option<Self> {
+        match status {
+            ReturnCode::OK => None,
+            ReturnCode::NOT_SUPPORTED
+            | ReturnCode::GPU_NOT_SUPPORTED
+            | ReturnCode::PROFILING_NOT_SUPPORTED => Some(Self::NotSupported),
+            ReturnCode::NO_DATA | ReturnCode::STALE_DATA => Some(Self::NoData),
+            ReturnCode::NOT_WATCHED => Some(Self::NotWatched),
+            ReturnCode::NO_PERMISSION | ReturnCode::REQUIRES_ROOT => Some(Self::NotPermitted),
+            ReturnCode::GPU_IS_LOST => Some(Self::GpuLost),
+            ReturnCode::MODULE_NOT_LOADED => Some(Self::ModuleMissing),
+            ReturnCode::PAUSED => Some(Self::Paused),
+            ReturnCode::TIMEOUT | ReturnCode::NVML_DRIVER_TIMEOUT => Some(Self::Timeout),
+            ReturnCode::NVML_NOT_LOADED | ReturnCode::GPUS_DETACHED => Some(Self::NoDriver),
+            ReturnCode::INSTANCE_NOT_FOUND
+            | ReturnCode::COMPUTE_INSTANCE_NOT_FOUND
+            | ReturnCode::UNKNOWN_FIELD => Some(Self::NotFound),
+            other => Some(Self::Status(other)),
+        }
+    }
 }
 
 /// Base of the 32-bit sentinels; base + 1, 2, 3 carry a reason. Source: `dcgm_structs.h`, `DCGM_INT32_BLANK`.
@@ -122,6 +165,28 @@ mod tests {
         assert_eq!(present_f64(f64::NAN), Err(Absent::Blank));
         assert_eq!(present_f64(f64::INFINITY), Err(Absent::Blank));
         assert_eq!(present_i64(i64::MAX), Err(Absent::Blank));
+    }
+
+    #[test]
+    fn a_status_is_a_reason() {
+        let cases = [
+            (0, None),
+            (-1, Some(Absent::Status(ReturnCode::BAD_PARAM))),
+            (-6, Some(Absent::NotSupported)),
+            (-14, Some(Absent::NoData)),
+            (-16, Some(Absent::NotWatched)),
+            (-17, Some(Absent::NotPermitted)),
+            (-18, Some(Absent::GpuLost)),
+            (-33, Some(Absent::ModuleMissing)),
+            (-46, Some(Absent::NotFound)),
+            (-54, Some(Absent::Paused)),
+            (-57, Some(Absent::Timeout)),
+            (-67, Some(Absent::NoDriver)),
+            (-99, Some(Absent::Status(ReturnCode(-99)))),
+        ];
+        for (status, want) in cases {
+            assert_eq!(Absent::of_status(ReturnCode(status)), want, "{status}");
+        }
     }
 
     #[test]
