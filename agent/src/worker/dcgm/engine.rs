@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-pub(super) use super::values::{FieldValue, ReturnCode, Value};
-pub(super) use dcgm_ffi::{Absent, Entity, EntityGroup};
+pub(super) use super::values::{FieldValue, Value};
+pub(super) use dcgm_ffi::{Absent, Entity, EntityGroup, ReturnCode};
 
 use crate::model::sample::Origin;
 use crate::worker::link::Link;

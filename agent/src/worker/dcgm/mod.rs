@@ -9,6 +9,8 @@ mod bind;
 mod choose;
 mod conflict;
 mod engine;
+#[cfg(test)]
+mod fake;
 mod fields;
 mod health;
 mod identity;
@@ -22,6 +24,8 @@ mod refusals;
 mod serve;
 mod session;
 mod state;
+#[cfg(test)]
+mod tests;
 mod values;
 mod watch;
 mod watching;

@@ -73,9 +73,8 @@ impl<D: Dcgm> Poll<D> {
         let mut known = Vec::with_capacity(targets.len() * unit.fields.len());
         for (entity, target) in unit.entities.iter().zip(&targets) {
             for &field in &unit.fields {
-                let was = slots.get(&(target.key, target.part, *entity, field)).copied().unwrap_or_default();
-                // What comes first after a new watch comes after a gap.
-                known.push(Slot { blank: true, worked: false, ..was });
+                let was = slots.get(&(target.key, target.part, *entity, field));
+                known.push(was.copied().unwrap_or_default().watched_anew());
             }
         }
         Self {
@@ -248,8 +247,12 @@ impl Seen {
             }
             (ReturnCode::OK, Err(super::engine::Absent::Blank)) => self.blanks += 1,
             (ReturnCode::NOT_WATCHED, _) => self.unwatched = true,
-            // Instance not found, compute instance not found.
-            (ReturnCode::GPU_IS_LOST | ReturnCode(-45 | -46), _) => self.changed = true,
+            (
+                ReturnCode::GPU_IS_LOST
+                | ReturnCode::INSTANCE_NOT_FOUND
+                | ReturnCode::COMPUTE_INSTANCE_NOT_FOUND,
+                _,
+            ) => self.changed = true,
             _ => {}
         }
     }

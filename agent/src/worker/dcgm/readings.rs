@@ -29,9 +29,9 @@ pub(super) struct Slot {
     /// The absence that was told last, and when.
     told: Option<(Absence, MonoNs)>,
     /// It had a value since it was watched.
-    pub(super) worked: bool,
+    worked: bool,
     /// The newest sample was blank.
-    pub(super) blank: bool,
+    blank: bool,
 }
 
 /// What a value is judged by besides itself.
@@ -50,6 +50,11 @@ pub(super) struct Circumstances {
 }
 
 impl Slot {
+    /// What comes first after a new watch comes after a gap.
+    pub(super) fn watched_anew(self) -> Self {
+        Self { blank: true, worked: false, ..self }
+    }
+
     /// The news in a value.
     pub(super) fn judge(&mut self, value: &FieldValue<'_>, is: &Circumstances) -> Option<report::Value> {
         let absence = match (value.status, &value.value) {
@@ -142,24 +147,29 @@ pub(super) fn of_code(code: ReturnCode) -> Absence {
         ReturnCode::MODULE_NOT_LOADED => Absence::ModuleMissing,
         ReturnCode::PROFILING_MULTI_PASS => Absence::Conflict,
         ReturnCode::NO_DATA | ReturnCode::NOT_WATCHED => Absence::Blank,
-        // Time-out, paused for a diagnosis, no driver, driver given up, GPUs detached.
-        ReturnCode(-11 | -54 | -56 | -57 | -67) => Absence::SourceDown,
-        // Not found, instance gone.
-        ReturnCode(-45 | -46) => Absence::NotFound,
-        // GPU not supported, profiling not supported.
-        ReturnCode(-22 | -36) => Absence::NotSupported,
-        // Root only.
-        ReturnCode(-29) => Absence::NotPermitted,
+        ReturnCode::TIMEOUT
+        | ReturnCode::PAUSED
+        | ReturnCode::NVML_NOT_LOADED
+        | ReturnCode::NVML_DRIVER_TIMEOUT
+        | ReturnCode::GPUS_DETACHED => Absence::SourceDown,
+        ReturnCode::INSTANCE_NOT_FOUND | ReturnCode::COMPUTE_INSTANCE_NOT_FOUND => Absence::NotFound,
+        ReturnCode::GPU_NOT_SUPPORTED | ReturnCode::PROFILING_NOT_SUPPORTED => Absence::NotSupported,
+        ReturnCode::REQUIRES_ROOT => Absence::NotPermitted,
         _ => Absence::Refused,
     }
 }
 
 pub(super) fn of_sentinel(absent: Absent) -> Absence {
     match absent {
-        Absent::Blank => Absence::Blank,
+        Absent::Blank | Absent::NoData | Absent::NotWatched => Absence::Blank,
         Absent::NotFound => Absence::NotFound,
         Absent::NotSupported => Absence::NotSupported,
         Absent::NotPermitted => Absence::NotPermitted,
+        Absent::ModuleMissing => Absence::ModuleMissing,
+        Absent::GpuLost => Absence::DeviceLost,
+        Absent::Paused => Absence::Paused,
+        Absent::Timeout | Absent::NoDriver => Absence::SourceDown,
+        Absent::Status(code) => of_code(code),
     }
 }
 

@@ -370,5 +370,8 @@ impl<'a, D: Dcgm> Session<'a, D> {
 
 /// The group or field group means nothing (or something else) to this engine.
 fn is_of_another_engine(code: ReturnCode) -> bool {
-    matches!(code, ReturnCode::NOT_WATCHED | ReturnCode::BAD_PARAM | ReturnCode::NO_DATA | ReturnCode(-5))
+    matches!(
+        code,
+        ReturnCode::NOT_WATCHED | ReturnCode::BAD_PARAM | ReturnCode::NO_DATA | ReturnCode::NOT_CONFIGURED
+    )
 }

@@ -92,7 +92,7 @@ pub(super) fn no_profiling(why: Absence) -> Kind {
 
 /// A code, in words.
 pub(super) fn code(code: ReturnCode) -> String {
-    format!("DCGM code {}", code.0)
+    code.to_string()
 }
 
 fn list(fields: &[u16]) -> String {
