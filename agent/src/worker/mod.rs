@@ -4,6 +4,7 @@
 //! [`link`] is how they report. What can go wrong: a call into a library hangs or takes the process down; the agent
 //! sees that and loses some seconds of its data.
 
+pub mod cpu_list;
 pub mod dcgm;
 pub mod keys;
 pub mod link;

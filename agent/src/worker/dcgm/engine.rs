@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-pub(super) use super::values::{FieldValue, Value};
-pub(super) use dcgm_ffi::{Absent, Entity, EntityGroup, ReturnCode};
+pub(super) use dcgm_ffi::{Absent, Entity, EntityGroup, FieldValue, ReturnCode, Value};
 
 use crate::model::sample::Origin;
 use crate::worker::link::Link;

@@ -9,7 +9,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use super::choose::{self, Choice};
-use super::engine::{Answer, Caller, Dcgm, EntityGroup, ReturnCode, is_gone};
+use super::engine::{Caller, Dcgm, EntityGroup, ReturnCode, is_gone};
 use super::session::{Memory, Session, Task};
 use super::{plan, state};
 use crate::model::MonoNs;
@@ -29,7 +29,10 @@ pub(super) trait Connect {
     /// Level of a field that our table does not have; `None` where the library does not know it either.
     fn level_of(&self, field: u16) -> Option<EntityGroup>;
     /// Connects, or starts the embedded engine.
-    fn connect(&self, choice: &Choice) -> Answer<Self::Engine<'_>>;
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn connect(&self, choice: &Choice) -> Result<Self::Engine<'_>, String>;
 }
 
 /// Why a connection ended.
@@ -58,14 +61,21 @@ pub(super) fn serve<C: Connect>(
     let mut told: Option<Ended> = None;
     loop {
         let ago = host_gone.and_then(|at| clock().mono.since(at));
-        let reached = choose::candidates(&configure.engine, ago).into_iter().find_map(|choice| {
-            let engine = connect(library, &choice, link)?;
-            Some((choice, engine))
-        });
+        let mut why = Vec::new();
+        let reached =
+            choose::candidates(&configure.engine, ago).into_iter().find_map(|choice| {
+                match connect(library, &choice, link) {
+                    Ok(engine) => Some((choice, engine)),
+                    Err(words) => {
+                        why.push(format!("{}: {words}", choice.name()));
+                        None
+                    }
+                }
+            });
         let Some((choice, (engine, version))) = reached else {
             if told.is_none() {
                 told = Some(Ended::Gone(ReturnCode::CONNECTION_NOT_VALID));
-                link.send(state::no_engine(format!("no engine answers ({})", configure.engine)));
+                link.send(state::no_engine(why.join("; ")));
             }
             if wait(asks, link, choose::wait(rounds), clock) {
                 return;
@@ -122,7 +132,11 @@ pub(super) fn serve<C: Connect>(
 }
 
 /// An engine that told its version.
-fn connect<'a, C: Connect>(library: &'a C, choice: &Choice, link: &Link) -> Option<(C::Engine<'a>, String)> {
+fn connect<'a, C: Connect>(
+    library: &'a C,
+    choice: &Choice,
+    link: &Link,
+) -> Result<(C::Engine<'a>, String), String> {
     let origin = crate::model::Origin::Dcgm;
     let name = match choice {
         Choice::Host(_) => "dcgmConnect_v2",
@@ -131,9 +145,10 @@ fn connect<'a, C: Connect>(library: &'a C, choice: &Choice, link: &Link) -> Opti
     let calling = link.begin(origin, name, "");
     let engine = library.connect(choice);
     calling.end(engine.is_ok());
-    let engine = engine.ok()?;
-    let version = Caller::new(&engine, link).call("dcgmHostengineVersionInfo", "", Dcgm::version).ok()?;
-    Some((engine, version))
+    let engine = engine?;
+    let version = Caller::new(&engine, link).call("dcgmHostengineIsHealthy", "", Dcgm::version);
+    let version = version.map_err(|code| format!("it took the connection but does not answer: {code}"))?;
+    Ok((engine, version))
 }
 
 /// Reads what is due and answers requests.

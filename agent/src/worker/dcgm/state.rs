@@ -21,9 +21,7 @@ pub(super) fn up(how: &str) -> Kind {
 }
 
 /// No libdcgm.
-pub(super) fn no_library(what: String) -> Kind {
-    let remedy =
-        "install NVIDIA's datacenter-gpu-manager, or set worker.dcgm_library; NVML's fields go on without it";
+pub(super) fn no_library(what: String, remedy: &str) -> Kind {
     report(DCGM, false, "no_library", what, remedy)
 }
 
