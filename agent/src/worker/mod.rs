@@ -10,3 +10,4 @@ pub mod keys;
 pub mod link;
 pub mod moment;
 pub mod nvml;
+pub mod pci_text;

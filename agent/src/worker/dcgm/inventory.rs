@@ -17,6 +17,7 @@ use crate::model::Part;
 use crate::model::sample::Origin;
 use crate::wire::report::{Device, Inventory as Report};
 use crate::worker::keys::Keys;
+use crate::worker::pci_text::kernel_form;
 
 /// `Device.kind` on the wire.
 const GPU: u32 = 1;
@@ -212,7 +213,7 @@ fn add_gpu<D: Dcgm>(
             GpuState::Lost => 1,
             GpuState::Detached => 2,
         },
-        pci: known.pci.as_deref().map(pci),
+        pci: known.pci.as_deref().map(kernel_form),
         model: known.name,
         serial: known.serial,
         architecture: caller.local().architecture(gpu),
@@ -302,18 +303,6 @@ fn add_cpu(id: u32, cores: &[u32], keys: &mut Keys, found: &mut Inventory) {
     found.targets.insert(entity, target);
     found.cpus.push(entity);
     found.devices.push(Device { hw_id, key, kind: CPU, ..Device::default() });
-}
-
-/// `00000000:10:00.0` as the kernel writes it: `0000:10:00.0`.
-pub(super) fn pci(text: &str) -> String {
-    let text = text.to_ascii_lowercase();
-    match text.split_once(':') {
-        Some((domain, rest)) if domain.len() > 4 => {
-            let (high, low) = domain.split_at(domain.len() - 4);
-            if high.bytes().all(|b| b == b'0') { format!("{low}:{rest}") } else { text }
-        }
-        _ => text,
-    }
 }
 
 /// DCGM's text for a profile: the last word of `MIG 1g.12gb`, with its suffixes; nothing is corrected.
