@@ -1,7 +1,8 @@
 //! Where a host engine listens.
 //!
-//! In: text of a user: `host`, `host:port`, `tcp://host:port`, `unix://path`, `/path`, `vsock://cid:port`. Out:
-//! [`Address`]. What can go wrong: text that no engine could listen at; the error says what would be right.
+//! In: text of a user: `host`, `host:port`, `tcp://host:port`, `unix://path`, `/path`, `vsock://cid:port`.
+//! Out: [`Address`]. What can go wrong: text that no engine could listen at; the error says what would be
+//! right.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ impl Address {
     /// ```
     /// use dcgm_ffi::Address;
     /// assert_eq!(Address::parse("tcp://node1:5555").unwrap(), Address::Host("node1:5555".into()));
-    /// assert_eq!(Address::parse("unix:///tmp/nv-hostengine").unwrap(), Address::Unix("/tmp/nv-hostengine".into()));
+    /// assert_eq!(Address::parse("unix:///run/engine").unwrap(), Address::Unix("/run/engine".into()));
     /// assert!(Address::parse("node1:99999").is_err());
     /// ```
     ///

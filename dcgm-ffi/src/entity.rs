@@ -1,7 +1,7 @@
 //! What DCGM measures: entities, each in a group of its kind.
 //!
-//! In: numbers as libdcgm writes them. Out: [`EntityGroup`] and [`Entity`]. What can go wrong: a library newer than
-//! this table knows a group that we do not; it stays a number and is no entity here.
+//! In: numbers as libdcgm writes them. Out: [`EntityGroup`] and [`Entity`]. What can go wrong: a library
+//! newer than this table knows a group that we do not; it stays a number and is no entity here.
 
 use std::fmt;
 

@@ -100,8 +100,8 @@ impl Error {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::Open { .. } => {
-                "install datacenter-gpu-manager-4-core (libdcgm.so.4) or datacenter-gpu-manager (libdcgm.so.3), \
-                 or name the library's path"
+                "install datacenter-gpu-manager-4-core (libdcgm.so.4) or datacenter-gpu-manager \
+                 (libdcgm.so.3), or name the library's path"
             }
             Self::Symbol { .. } => "install a complete, newer libdcgm; what needs this function stays off",
             Self::EngineTooOld { .. } => {

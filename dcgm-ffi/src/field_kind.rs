@@ -1,7 +1,7 @@
 //! How a field's value is delivered.
 //!
-//! In: a type code of libdcgm, or a word of the field table. Out: [`FieldKind`]. What can go wrong: a code that no
-//! known library uses; it is no kind.
+//! In: a type code of libdcgm, or a word of the field table. Out: [`FieldKind`]. What can go wrong: a code
+//! that no known library uses; it is no kind.
 
 /// The type of a value. Source: `dcgm_fields.h`, `DCGM_FT_*`: each code is an ASCII letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

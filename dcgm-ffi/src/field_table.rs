@@ -1,13 +1,15 @@
 //! The table of all DCGM fields known to us, from libdcgm 2.1 to 4.6.1.
 //!
-//! In: `data/dcgm_fields.csv`, embedded. Out: [`FieldRow`]s, by id or by name. What can go wrong: nothing at run time;
-//! a test reads the file and refuses a row that does not parse. Whether an installed library knows a field is a
-//! question to that library ([`crate::Library::field`]); this table gives names and units, which the library lacks.
+//! In: `data/dcgm_fields.csv`, embedded. Out: [`FieldRow`]s, by id or by name. What can go wrong: nothing at
+//! run time; a test reads the file and refuses a row that does not parse. Whether an installed library knows
+//! a field is a question to that library ([`crate::Library::field`]); this table gives names and units, which
+//! the library lacks.
 //!
-//! Source of the table: ids, kinds, levels, tags and NVML field ids are what libdcgm 4.6.0 itself answers for each id
-//! (`DcgmFieldGetById` over 1…4095); names are those of the public `dcgm_fields.h` of 4.6.0, 4.5.3 (`old_name`) and
-//! 4.6.1 (`later_name`); units follow the comments and the code of that source, as UCUM codes. Ids 1600 to 1612 are
-//! known from the header of 4.6.1 only: their kind is not known here, their level is read off their names.
+//! Source of the table: ids, kinds, levels, tags and NVML field ids are what libdcgm 4.6.0 itself answers for
+//! each id (`DcgmFieldGetById` over 1…4095); names are those of the public `dcgm_fields.h` of 4.6.0, 4.5.3
+//! (`old_name`) and 4.6.1 (`later_name`); units follow the comments and the code of that source, as UCUM
+//! codes. Ids 1600 to 1612 are known from the header of 4.6.1 only: their kind is not known here, their level
+//! is read off their names.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -26,7 +28,8 @@ pub struct FieldRow {
     pub old_name: Option<&'static str>,
     /// Name in 4.6.1, where it differs.
     pub later_name: Option<&'static str>,
-    /// How the value is delivered when it is read well (a failed read may deliver another kind). None: not known.
+    /// How the value is delivered when it is read well (a failed read may deliver another kind). None: not
+    /// known.
     pub kind: Option<FieldKind>,
     /// The lowest level at which the field has a value of its own: below it, DCGM repeats the parent's value.
     /// [`EntityGroup::None`]: one value for the node.

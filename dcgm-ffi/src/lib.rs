@@ -1,11 +1,12 @@
 //! Safe client of NVIDIA's libdcgm 3.1 to 4.6, opened at run time.
 //!
-//! In: a library, an address, fields, entities. Out: values, or the reason why there are none; errors with a remedy.
-//! Begin at [`Library::open`]; [`Library::connect`] or [`Library::start_embedded`] gives an [`Engine`].
-//! [`field_table`] knows all fields without a library.
+//! In: a library, an address, fields, entities. Out: values, or the reason why there are none; errors with a
+//! remedy. Begin at [`Library::open`]; [`Library::connect`] or [`Library::start_embedded`] gives an
+//! [`Engine`]. [`field_table`] knows all fields without a library.
 //!
-//! Calls block, up to minutes when an engine or a driver hangs, and nothing here cuts that short: a thread that is
-//! inside the vendor's code cannot be taken out of it. Hold this crate in a process that can be given up.
+//! Calls block, up to minutes when an engine or a driver hangs, and nothing here cuts that short: a thread
+//! that is inside the vendor's code cannot be taken out of it. Hold this crate in a process that can be given
+//! up.
 //!
 //! What can go wrong: see [`Error`]; no answer of the library, however wrong, makes this crate panic.
 

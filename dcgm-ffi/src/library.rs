@@ -1,12 +1,12 @@
 //! libdcgm, opened at run time.
 //!
-//! In: a path, or nothing: then `libdcgm.so.4`, else `libdcgm.so.3`. Out: [`Library`], initialized, from which an
-//! [`Engine`] is had by connecting or by starting one inside this process. What can go wrong: no library, a file that
-//! is none, one without the functions, or one that cannot start.
+//! In: a path, or nothing: then `libdcgm.so.4`, else `libdcgm.so.3`. Out: [`Library`], initialized, from
+//! which an [`Engine`] is had by connecting or by starting one inside this process. What can go wrong: no
+//! library, a file that is none, one without the functions, or one that cannot start.
 //!
-//! Once initialized the library is never unloaded: it starts threads (11 and more with an engine inside) and keeps
-//! thread-local state, and there is no way to wait for the last of them; code that returns into an unmapped page ends
-//! the process.
+//! Once initialized the library is never unloaded: it starts threads (11 and more with an engine inside) and
+//! keeps thread-local state, and there is no way to wait for the last of them; code that returns into an
+//! unmapped page ends the process.
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ const NAMES: [&str; 2] = ["libdcgm.so.4", "libdcgm.so.3"];
 
 /// An initialized libdcgm. One per process: its state is the process's.
 ///
-/// It may be used from several threads: it holds function pointers and flags only, and the library says that every
-/// function may be called from any thread.
+/// It may be used from several threads: it holds function pointers and flags only, and the library says that
+/// every function may be called from any thread.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -79,9 +79,13 @@ impl Library {
             Some(path) => (load(path)?, path.to_path_buf()),
             None => load_by_name()?,
         };
-        // SAFETY: nobody but a libdcgm has these names; the library is unloaded only before `dcgmInit`, when the
-        // pointers are gone with the error.
+        // SAFETY: nobody but a libdcgm has these names; the library is unloaded only when a name is missing,
+        // and then no pointer is left.
         let symbols = unsafe { Symbols::find(&loaded, path.display().to_string()) }?;
+        Self::initialize(symbols, loaded, path)
+    }
+
+    fn initialize(symbols: Symbols, loaded: Loaded, path: PathBuf) -> Result<Self, Error> {
         let loaded = ManuallyDrop::new(loaded);
         // SAFETY: no arguments; may be repeated.
         check("dcgmInit", unsafe { (symbols.init)() })?;
@@ -89,6 +93,12 @@ impl Library {
         check("DcgmFieldsInit", unsafe { (symbols.fields_init)() })?;
         let version = version_of(&symbols);
         Ok(Self { symbols, _loaded: loaded, path, version, embedded: AtomicBool::new(false) })
+    }
+
+    /// A library whose functions are those of a test.
+    #[cfg(test)]
+    pub(crate) fn of_test(symbols: Symbols) -> Result<Self, Error> {
+        Self::initialize(symbols, Loaded::this(), "test".into())
     }
 
     /// What was opened: the path as given, or the name that the loader found.
@@ -120,14 +130,15 @@ impl Library {
         })
     }
 
-    /// Ends the library's work: closes all connections and waits for calls in flight, which may take a minute when
-    /// the engine hangs. The same as dropping it.
+    /// Ends the library's work: closes all connections and waits for calls in flight, which may take a minute
+    /// when the engine hangs. The same as dropping it.
     pub fn shutdown(self) {}
 }
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: no arguments. Engines borrow the library, so none is left that could use a handle after this.
+        // SAFETY: no arguments. Engines borrow the library, so none is left that could use a handle after
+        // this.
         unsafe { (self.symbols.shutdown)() };
     }
 }
@@ -142,8 +153,9 @@ pub(crate) fn check(function: &'static str, code: i32) -> Result<(), Error> {
 }
 
 fn load(path: &Path) -> Result<Loaded, Error> {
-    // SAFETY: opening runs the file's constructors; that this file is trusted is the user's word, as with any program
-    // that is started. The flags are those of NVIDIA's own client, so that the engine's modules find the library.
+    // SAFETY: opening runs the file's constructors; that this file is trusted is the user's word, as with any
+    // program that is started. The flags are those of NVIDIA's own client, so that the engine's modules find
+    // the library.
     unsafe { Loaded::open(Some(path), RTLD_LAZY | RTLD_GLOBAL) }
         .map_err(|error| Error::Open { library: path.display().to_string(), reason: words(&error) })
 }

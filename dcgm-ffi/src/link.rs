@@ -1,7 +1,8 @@
 //! Ids of NVLink links: entity ids of group [`EntityGroup::Link`], packed into 32 bits.
 //!
-//! In: an id and the engine's version, since the packing changed twice. Out: whose link it is and which. What can go
-//! wrong: 4.0 to 4.2 declare a link of 7 bytes, so the owner does not fit the id: links are refused there.
+//! In: an id and the engine's version, since the packing changed twice. Out: whose link it is and which. What
+//! can go wrong: 4.0 to 4.2 declare a link of 7 bytes, so the owner does not fit the id: links are refused
+//! there.
 //!
 //! | engine | bits 0–7 | then | then |
 //! |---|---|---|---|

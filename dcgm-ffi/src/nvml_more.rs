@@ -1,12 +1,24 @@
 //! What nvml-wrapper 0.13 lacks of NVML.
 //!
-//! In: its [`Device`], and through it the same libnvidia-ml, whose functions it has found already. Out: ids of MIG
-//! instances, the name of a MIG profile, the recovery action, near CPUs and memory as numbers. What can go wrong: what
-//! [`NvmlError`] says; an older driver lacks a function: [`NvmlError::FailedToLoadSymbol`] names none, the calls here
-//! say in their texts since when they are there.
+//! In: its [`Device`], and through it the same libnvidia-ml, whose functions it has found already. Out: ids
+//! of MIG instances, the name of a MIG profile, the recovery action, near CPUs and memory as numbers. What
+//! can go wrong: what [`NvmlError`] says; an older driver lacks a function: [`NvmlError::FailedToLoadSymbol`]
+//! names none, the calls here say in their texts since when they are there.
 //!
-//! Structures are those of nvml-wrapper-sys, generated from the vendor's `nvml.h`; each call passes one with the size
-//! and version that the same bindings declare for the function.
+//! | wanted | by |
+//! |---|---|
+//! | compute processes with memory and MIG ids | nvml-wrapper: `running_compute_processes` (v3) |
+//! | the same, graphics and MPS | nvml-wrapper: `running_graphics_processes`, `mps_running_compute_…` |
+//! | SM use per process | nvml-wrapper: `process_utilization_stats`; `NotFound` when nobody used the GPU |
+//! | MIG mode, parent, UUID | nvml-wrapper: `mig_mode`, `mig_parent_device`, `uuid` |
+//! | index, minor, PCI, UUID, serial | nvml-wrapper: `index`, `minor_number`, `pci_info`, `uuid`, `serial` |
+//! | NUMA node of a GPU that is one, near memory | nvml-wrapper: `numa_node_id`, `memory_affinity` |
+//! | recovery action | nvml-wrapper's `field_values_for` with the id and the meanings from here |
+//! | near CPUs as numbers | nvml-wrapper's `cpu_affinity`, taken apart here |
+//! | all MIG devices (over `mig_device_by_index`), GPU and compute instance id, profile | here |
+//!
+//! Structures are those of nvml-wrapper-sys, generated from the vendor's `nvml.h`; each call passes one with
+//! the size and version that the same bindings declare for the function.
 
 use std::ffi::{OsStr, c_ulong};
 use std::mem::MaybeUninit;
@@ -17,8 +29,8 @@ use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
 
-/// The name that a driver installs; the one without a number exists only with the development package, but is what
-/// nvml-wrapper tries by itself.
+/// The name that a driver installs; the one without a number exists only with the development package, but is
+/// what nvml-wrapper tries by itself.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// Source: `nvml.h`, `NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`. Drivers from 560 on know it.
 const FIELD_RECOVERY_ACTION: u32 = 230;
@@ -90,8 +102,8 @@ pub trait NvmlMore<'nvml> {
     /// As [`NvmlMore::gpu_instance_id`].
     fn compute_instance_id(&self) -> Result<u32, NvmlError>;
 
-    /// A MIG device's profile, such as `1g.12gb+me` or `1c.3g.40gb`, by its own name, which needs no rights; else the
-    /// profile of its GPU instance, which needs root.
+    /// A MIG device's profile, such as `1g.12gb+me` or `1c.3g.40gb`, by its own name, which needs no rights;
+    /// else the profile of its GPU instance, which needs root.
     ///
     /// # Errors
     /// As NVML.
@@ -164,8 +176,8 @@ impl<'nvml> NvmlMore<'nvml> for Device<'nvml> {
         let info_of = nvml_sym(lib.nvmlGpuInstanceGetInfo.as_ref())?;
         let profile_of = nvml_sym(lib.nvmlDeviceGetGpuInstanceProfileInfoV.as_ref())?;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the device's handle is valid; the new handle is ours to be written. It is the driver's object and
-        // need not be given back.
+        // SAFETY: the device's handle is valid; the new handle is ours to be written. It is the driver's
+        // object and need not be given back.
         nvml_try(unsafe { by_id(self.handle(), instance, &raw mut handle) })?;
         let mut info = MaybeUninit::zeroed();
         // SAFETY: the handle was just given; the structure has the type that the bindings declare.
@@ -178,10 +190,11 @@ impl<'nvml> NvmlMore<'nvml> for Device<'nvml> {
             let stamp = size_of_val(&profile) as u32 | PROFILE_VERSION << 24;
             // SAFETY: the structure begins with its version, a u32.
             unsafe { profile.as_mut_ptr().cast::<u32>().write(stamp) };
-            // SAFETY: the handle is valid; the structure has the type that the bindings declare for this function and
-            // carries its size and version.
+            // SAFETY: the handle is valid; the structure has the type that the bindings declare for this
+            // function and carries its size and version.
             let asked = nvml_try(unsafe { profile_of(self.handle(), index, profile.as_mut_ptr()) });
-            // SAFETY: plain numbers and an array of characters, for which zero is a value: initialized either way.
+            // SAFETY: plain numbers and an array of characters, for which zero is a value: initialized either
+            // way.
             let profile = unsafe { profile.assume_init() };
             match asked {
                 Ok(()) if profile.id == wanted => {

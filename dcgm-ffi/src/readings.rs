@@ -1,9 +1,9 @@
 //! Values on their way out of the library: copied while it calls us, handed on after it returned.
 //!
-//! In: `dcgmFieldValue_v1` and `_v2` in the library's memory, valid only during its call. Out: [`FieldValue`]s. No
-//! code of the caller ever runs under a C frame, so no panic of it can cross one. A buffer is used again and again:
-//! in the steady state a reading allocates nothing. What can go wrong: more values than the bound; they are dropped
-//! and counted.
+//! In: `dcgmFieldValue_v1` and `_v2` in the library's memory, valid only during its call. Out:
+//! [`FieldValue`]s. No code of the caller ever runs under a C frame, so no panic of it can cross one. A
+//! buffer is used again and again: in the steady state a reading allocates nothing. What can go wrong: more
+//! values than the bound; they are dropped and counted.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,7 +13,8 @@ use crate::field_kind::FieldKind;
 use crate::return_code::ReturnCode;
 use crate::value::{Absent, present_f64, present_i64, present_str};
 
-/// Bound of one call's values: 10 MiB of buffer. The largest regular reading, 56 MIG instances by 60 fields, is 3360.
+/// Bound of one call's values: 10 MiB of buffer. The largest regular reading, 56 MIG instances by 60 fields,
+/// is 3360.
 const VALUES_MAX: usize = 1 << 18;
 /// Bound of one call's texts.
 const TEXT_MAX: usize = 4 << 20;
@@ -130,24 +131,28 @@ impl Readings {
             Some(FieldKind::Str) => {
                 // SAFETY: the caller's; a text has at most 256 of the value's 4096 bytes.
                 let bytes = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), TEXT_LENGTH) };
-                self.copy_text(bytes)
+                let Some(place) = self.copy_text(bytes) else {
+                    self.dropped = self.dropped.saturating_add(1);
+                    return;
+                };
+                place
             }
             Some(FieldKind::Binary) | None => 0,
         };
         self.values.push(raw);
     }
 
-    /// Copies a text up to its zero byte; begin in the upper, length in the lower half of the result.
-    fn copy_text(&mut self, bytes: &[u8]) -> u64 {
+    /// Copies a text up to its zero byte; begin in the upper, length in the lower half of the result. None:
+    /// no room.
+    fn copy_text(&mut self, bytes: &[u8]) -> Option<u64> {
         let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         let text = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default());
         if TEXT_MAX < self.texts.len() + text.len() || self.texts.try_reserve(text.len()).is_err() {
-            self.dropped = self.dropped.saturating_add(1);
-            return 0;
+            return None;
         }
         let begin = self.texts.len() as u64;
         self.texts.push_str(&text);
-        begin << 32 | text.len() as u64
+        Some(begin << 32 | text.len() as u64)
     }
 
     /// Copies a value that carries its entity.
@@ -166,11 +171,12 @@ impl Readings {
     }
 }
 
-/// What the library calls for each value. Runs no code but our copying, which cannot panic; should it, the runtime
-/// ends the process at this frame rather than unwind into C.
+/// What the library calls for each value. Runs no code but our copying, which cannot panic; should it, the
+/// runtime ends the process at this frame rather than unwind into C.
 ///
 /// # Safety
-/// `user` must be a [`Readings`] that nobody else uses during the call; `values` must point to `count` values.
+/// `user` must be a [`Readings`] that nobody else uses during the call; `values` must point to `count`
+/// values.
 pub(crate) unsafe extern "C" fn on_values(
     entity_group: u32,
     entity_id: u32,
@@ -181,13 +187,14 @@ pub(crate) unsafe extern "C" fn on_values(
     if values.is_null() || user.is_null() {
         return 0;
     }
-    // SAFETY: the caller's; our own calls pass a `&mut Readings` that they do not touch until the library returns, and
-    // the library calls back in the calling thread only.
+    // SAFETY: the caller's; our own calls pass a `&mut Readings` that they do not touch until the library
+    // returns, and the library calls back in the calling thread only.
     let readings = unsafe { &mut *user.cast::<Readings>() };
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: the caller's: `at` is below `count`.
         let value = unsafe { values.add(at) };
-        // SAFETY: `value` is readable; only small members are read through the pointer, so that 4 kB are not copied.
+        // SAFETY: `value` is readable; only small members are read through the pointer, so that 4 kB are not
+        // copied.
         let (raw, union) = unsafe {
             let raw = Raw {
                 entity_group,
@@ -292,6 +299,15 @@ mod tests {
         readings.values.resize(VALUES_MAX, one);
         deliver(&mut readings, b'i', 0, 1, &[1]);
         assert_eq!((readings.values.len(), readings.dropped()), (VALUES_MAX, 1));
+        readings.clear();
+        readings.texts = "x".repeat(TEXT_MAX - 1);
+        deliver(&mut readings, b's', 0, 1, b"ab");
+        deliver(&mut readings, b's', 0, 1, b"a");
+        assert_eq!(
+            (readings.values.len(), readings.dropped()),
+            (1, 1),
+            "a text without room is no empty text"
+        );
     }
 
     #[test]

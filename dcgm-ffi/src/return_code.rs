@@ -1,7 +1,7 @@
 //! Answers of libdcgm's functions, and states of values.
 //!
-//! In: a number. Out: its name and what it means to a client. What can go wrong: a newer library has a number that is
-//! not in this table; it stays a number.
+//! In: a number. Out: its name and what it means to a client. What can go wrong: a newer library has a number
+//! that is not in this table; it stays a number.
 
 use std::fmt;
 

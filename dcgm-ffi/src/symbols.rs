@@ -1,19 +1,20 @@
 //! The functions of libdcgm, found one by one.
 //!
-//! In: an opened library. Out: function pointers; those that not every version from 3.1 has, or that only a part of
-//! our work needs, may be missing. What can go wrong: a function without which nothing works is missing; the error
-//! names it.
+//! In: an opened library. Out: function pointers; those that not every version from 3.1 has, or that only a
+//! part of our work needs, may be missing. What can go wrong: a function without which nothing works is
+//! missing; the error names it.
 //!
-//! Source of the prototypes: `dcgm_agent.h`, `dcgm_fields.h` of 3.1.3 to 4.6.0. They did not change in between: what
-//! changed are versioned structures, which are passed as untyped pointers here and typed at the call.
+//! Source of the prototypes: `dcgm_agent.h`, `dcgm_fields.h` of 3.1.3 to 4.6.0. They did not change in
+//! between: what changed are versioned structures, which are passed as untyped pointers here and typed at the
+//! call.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::abi::{self, Handle, Return, field::FieldValueV1, field::FieldValueV2, field::Meta, group::Pair};
 use crate::error::Error;
 
-/// `dcgmFieldValueEntityEnumeration_f`: entity group, entity, values, how many, the caller's pointer. Not zero ends
-/// the enumeration.
+/// `dcgmFieldValueEntityEnumeration_f`: entity group, entity, values, how many, the caller's pointer. Not
+/// zero ends the enumeration.
 pub(crate) type OnValues = unsafe extern "C" fn(u32, u32, *mut FieldValueV1, c_int, *mut c_void) -> c_int;
 
 /// Fills a versioned structure of one engine.
@@ -27,7 +28,10 @@ pub(crate) type ListGpus = unsafe extern "C" fn(Handle, *mut u32, *mut c_int) ->
 
 /// Writes the structure of pointers and the function that finds them.
 macro_rules! symbols {
-    (needed { $($need:ident = $need_c:literal: $need_ty:ty,)* } optional { $($opt:ident = $opt_c:literal: $opt_ty:ty,)* }) => {
+    (
+        needed { $($need:ident = $need_c:literal: $need_ty:ty,)* }
+        optional { $($opt:ident = $opt_c:literal: $opt_ty:ty,)* }
+    ) => {
         /// Pointers into a library that stays loaded as long as the process.
         pub(crate) struct Symbols {
             library: String,
@@ -57,6 +61,26 @@ macro_rules! symbols {
                     },)*
                     library: name,
                 })
+            }
+
+            /// Functions of a test instead of a library's.
+            ///
+            /// # Safety
+            /// Each address must be a function with the prototype of its name.
+            #[cfg(test)]
+            pub(crate) unsafe fn of_test(of: &dyn Fn(&str) -> Option<*const c_void>) -> Self {
+                Self {
+                    $($need: {
+                        let address = of(plain($need_c)).unwrap_or_else(|| panic!("{:?}", $need_c));
+                        // SAFETY: the caller's; a function pointer is an address here.
+                        unsafe { std::mem::transmute_copy::<*const c_void, $need_ty>(&address) }
+                    },)*
+                    $($opt: of(plain($opt_c)).map(|address| {
+                        // SAFETY: as above.
+                        unsafe { std::mem::transmute_copy::<*const c_void, $opt_ty>(&address) }
+                    }),)*
+                    library: "test".into(),
+                }
             }
 
             $(
@@ -136,6 +160,7 @@ symbols! {
         health_set = c"dcgmHealthSet_v2":
             unsafe extern "C" fn(Handle, *mut abi::health::HealthSet) -> Return,
         health_check = c"dcgmHealthCheck": unsafe extern "C" fn(Handle, Handle, *mut c_void) -> Return,
+        // Never called: tells 4.0 from 3.x where a library does not say its version.
         policy_register = c"dcgmPolicyRegister_v2": unsafe extern "C" fn() -> Return,
         metric_groups = c"dcgmProfGetSupportedMetricGroups":
             unsafe extern "C" fn(Handle, *mut abi::profiling::MetricGroups) -> Return,

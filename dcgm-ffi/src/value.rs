@@ -1,7 +1,7 @@
 //! DCGM's ways of saying "there is no value" → [`Absent`].
 //!
-//! In: raw values as libdcgm delivers them. Out: the value, or the reason why there is none.
-//! The sentinels never leave this crate. What can go wrong: a counter may truly reach a sentinel's range only as a
+//! In: raw values as libdcgm delivers them. Out: the value, or the reason why there is none. The sentinels
+//! never leave this crate. What can go wrong: a counter may truly reach a sentinel's range only as a
 //! floating-point number, and DCGM delivers counters as integers; so the test by range is safe.
 
 use crate::return_code::ReturnCode;
@@ -36,8 +36,8 @@ pub enum Absent {
 }
 
 impl Absent {
-    /// The reason that a value's status carries. None: the status is good, which does not say that there is a value:
-    /// sentinels usually arrive with a good status.
+    /// The reason that a value's status carries. None: the status is good, which does not say that there is a
+    /// value: sentinels usually arrive with a good status.
     pub fn of_status(status: ReturnCode) -> Option<Self> {
         match status {
             ReturnCode::OK => None,

@@ -1,7 +1,8 @@
 //! Versions of a library or an engine.
 //!
-//! In: the text that `dcgmVersionInfo` fills: `key:value;` pairs, any of which may be missing. Out: [`Version`].
-//! What can go wrong: no `version`, or none that we can read; then there is no version, and callers ask for symbols.
+//! In: the text that `dcgmVersionInfo` fills: `key:value;` pairs, any of which may be missing. Out:
+//! [`Version`]. What can go wrong: no `version`, or none that we can read; then there is no version, and
+//! callers ask for symbols.
 
 use std::fmt;
 

@@ -60,7 +60,8 @@ family! {
         confidential_compute: u32 = "confidentialComputeMode",
     }
 
-    /// All of it. The clocks are `version`, `count` and 256 triples (version, memory MHz, SM MHz), which we do not use.
+    /// All of it. The clocks are `version`, `count` and 256 triples (version, memory MHz, SM MHz), which we
+    /// do not use.
     struct Attributes = "dcgmDeviceAttributes_v3" since "v3.1.3" version 3 {
         version: u32 = "version",
         clock_sets: [u32; 770] = "clockSets",

@@ -6,7 +6,8 @@ use std::ffi::{c_char, c_void};
 
 use super::family;
 
-/// The union of a value: 4096 bytes, aligned for the numbers that may begin it. Read by the value's own type code.
+/// The union of a value: 4096 bytes, aligned for the numbers that may begin it. Read by the value's own type
+/// code.
 pub(crate) type RawValue = [u64; 512];
 
 family! {

@@ -1,7 +1,8 @@
 //! Our structures against the vendor's headers.
 //!
-//! In: `tests/fixtures/dcgm/layouts.csv`: what a compiler printed for the headers of libdcgm 3.1.3 to 4.6.0, one row
-//! per member. Out: a test. What can go wrong: a structure without a row, or a member that stands elsewhere, fails it.
+//! In: `tests/fixtures/dcgm/layouts.csv`: what a compiler printed for the headers of libdcgm 3.1.3 to 4.6.0,
+//! one row per member. Out: a test. What can go wrong: a structure without a row, or a member that stands
+//! elsewhere, fails it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,8 @@ pub(crate) struct Layout {
     pub(crate) stamp: Option<(u32, u32)>,
 }
 
-/// Elements whose members the table does not list; their stride is checked, and the sum of their members' sizes.
+/// Elements whose members the table does not list; their stride is checked, and the sum of their members'
+/// sizes.
 const UNLISTED: [&str; 2] = ["dcgmCpuHierarchy_v1.cpus", "dcgmCpuHierarchy_v2.cpus"];
 
 /// A member in the vendor's header.
@@ -121,7 +123,8 @@ fn check(ours: &Layout, header: &Header) -> Vec<String> {
     for (member, row) in &vendor.members {
         let Some(member) = member.strip_prefix(&prefix) else { continue };
         match member.split_once('.') {
-            // A member of a union begins where the union does; other inner members are structures of their own.
+            // A member of a union begins where the union does; other inner members are structures of their
+            // own.
             Some((outer, _)) => {
                 let outer = &vendor.members[&format!("{prefix}{outer}")];
                 if outer.kind == "union" && (row.offset != outer.offset || outer.size < row.size) {

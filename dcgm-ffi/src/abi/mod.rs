@@ -1,9 +1,9 @@
 //! C structures of libdcgm, one file per family, exactly as the compiler of the vendor lays them out.
 //!
-//! In: nothing. Out: `#[repr(C)]` structures that are all plain numbers, arrays and pointers. What can go wrong: a
-//! wrong offset would read a neighbour's bytes; so every structure is written through [`family!`], which also records
-//! its layout, and a test compares size, alignment and each member with the numbers measured on the headers of
-//! libdcgm 3.1.3 to 4.6.0 (`tests/fixtures/dcgm/layouts.csv`).
+//! In: nothing. Out: `#[repr(C)]` structures that are all plain numbers, arrays and pointers. What can go
+//! wrong: a wrong offset would read a neighbour's bytes; so every structure is written through [`family!`],
+//! which also records its layout, and a test compares size, alignment and each member with the numbers
+//! measured on the headers of libdcgm 3.1.3 to 4.6.0 (`tests/fixtures/dcgm/layouts.csv`).
 
 pub(crate) mod attributes;
 pub(crate) mod connection;
@@ -94,9 +94,9 @@ pub(crate) fn text(chars: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Defines structures of one family and records their layouts under `LAYOUTS`. The literal before the members is the
-/// C name, `since` the tag of the header whose row it is compared with, `version` what is stamped into it. A C name
-/// with a dot is a structure without a name of its own: the element of that member.
+/// Defines structures of one family and records their layouts under `LAYOUTS`. The literal before the members
+/// is the C name, `since` the tag of the header whose row it is compared with, `version` what is stamped into
+/// it. A C name with a dot is a structure without a name of its own: the element of that member.
 macro_rules! family {
     ($(
         $(#[$about:meta])*
@@ -118,7 +118,8 @@ macro_rules! family {
                 $(plain::<$ty>();)*
             };
             $(
-                // SAFETY: the layout test refuses a versioned structure whose first member is not a u32 `version`.
+                // SAFETY: the layout test refuses a versioned structure whose first member is not a u32
+                // `version`.
                 unsafe impl $crate::abi::Versioned for $name {
                     const VERSION: u32 = $version;
                 }
@@ -133,7 +134,10 @@ macro_rules! family {
                 size: size_of::<$name>(),
                 align: align_of::<$name>(),
                 members: &[$(($member, std::mem::offset_of!($name, $field), size_of::<$ty>()),)*],
-                stamp: ($(Some(($version, <$name as $crate::abi::Versioned>::STAMP)),)? None::<(u32, u32)>,).0,
+                stamp: (
+                    $(Some(($version, <$name as $crate::abi::Versioned>::STAMP)),)?
+                    None::<(u32, u32)>,
+                ).0,
             },
         )*];
     };

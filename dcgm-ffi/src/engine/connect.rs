@@ -1,8 +1,8 @@
 //! Getting an engine: by connecting, or by starting one inside this process.
 //!
-//! In: an address and a time, or nothing. Out: an [`Engine`] that has answered a request. What can go wrong: the
-//! library reports success for a connection on which nobody answers, and hands out a handle with a failure; so the
-//! handle is used only after a request on it succeeded, and given back otherwise.
+//! In: an address and a time, or nothing. Out: an [`Engine`] that has answered a request. What can go wrong:
+//! the library reports success for a connection on which nobody answers, and hands out a handle with a
+//! failure; so the handle is used only after a request on it succeeded, and given back otherwise.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -28,12 +28,13 @@ const SEVERITY_FROM_ENVIRONMENT: i32 = -1;
 impl Library {
     /// Connects to a host engine and sees that it answers.
     ///
-    /// `timeout` (rounded to milliseconds, at least one) is how long a refused connection is tried again. It does not
-    /// bound the call: an engine that takes the connection and does not answer blocks it for two minutes and more.
+    /// `timeout` (rounded to milliseconds, at least one) is how long a refused connection is tried again. It
+    /// does not bound the call: an engine that takes the connection and does not answer blocks it for two
+    /// minutes and more.
     ///
     /// # Errors
-    /// [`Error::Call`] when nobody listens, [`Error::DeadConnection`] when nobody answers, [`Error::NoUri`] when this
-    /// library is too old for the address.
+    /// [`Error::Call`] when nobody listens, [`Error::DeadConnection`] when nobody answers, [`Error::NoUri`]
+    /// when this library is too old for the address.
     pub fn connect(&self, address: &Address, timeout: Duration) -> Result<Engine<'_>, Error> {
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).max(1); // 0 means 5 s
         let mut handle: Handle = 0;
@@ -73,8 +74,8 @@ impl Library {
         }
     }
 
-    /// Starts an engine inside this process: 11 threads and more, half a second; without a driver it starts too and
-    /// has no GPUs. Its faults are this process's faults. The process must not fork after this.
+    /// Starts an engine inside this process: 11 threads and more, half a second; without a driver it starts
+    /// too and has no GPUs. Its faults are this process's faults. The process must not fork after this.
     ///
     /// # Errors
     /// [`Error::AlreadyEmbedded`] while another [`Engine`] of this library is such a one.
@@ -112,8 +113,8 @@ impl Library {
             return Err(ReturnCode::CONNECTION_NOT_VALID);
         }
         let mut info = abi::stamped::<VersionInfo>();
-        // SAFETY: the structure is ours for the time of the call and carries its version; a bad handle is an error
-        // code.
+        // SAFETY: the structure is ours for the time of the call and carries its version; a bad handle is an
+        // error code.
         match ReturnCode(unsafe { (self.symbols.engine_version)(handle, &raw mut *info) }) {
             ReturnCode::OK => Ok(Version::of_build(&abi::text(&info.build))),
             code => Err(code),
@@ -167,11 +168,11 @@ start! { StartV1 StartV2 StartV3 }
 fn start_by<S: Start>(start: unsafe extern "C" fn(*mut std::ffi::c_void) -> i32) -> Result<Handle, Error> {
     let mut how = abi::stamped::<S>();
     how.fill();
-    // SAFETY: the structure is ours for the time of the call and carries its version and size; its texts are null,
-    // which the library takes for "none".
+    // SAFETY: the structure is ours for the time of the call and carries its version and size; its texts are
+    // null, which the library takes for "none".
     check("dcgmStartEmbedded_v2", unsafe { start((&raw mut *how).cast()) })?;
-    // With an engine already there the call succeeds and leaves the handle as it was. None of ours runs, so it was
-    // left by a stop that failed: it is taken over, under the handle that such an engine always has.
+    // With an engine already there the call succeeds and leaves the handle as it was. None of ours runs, so
+    // it was left by a stop that failed: it is taken over, under the handle that such an engine always has.
     Ok(if how.handle() == 0 { EMBEDDED } else { how.handle() })
 }
 

@@ -1,7 +1,7 @@
 //! CPUs and their cores, on Grace.
 //!
-//! In: an engine. Out: CPUs. What can go wrong: see [`Engine`]; elsewhere than on an NVIDIA CPU the engine answers
-//! `MODULE_NOT_LOADED`. Source: `dcgm_structs.h`.
+//! In: an engine. Out: CPUs. What can go wrong: see [`Engine`]; elsewhere than on an NVIDIA CPU the engine
+//! answers `MODULE_NOT_LOADED`. Source: `dcgm_structs.h`.
 
 use super::topology::bits;
 use super::{Engine, check};

@@ -1,7 +1,7 @@
 //! GPUs: which there are, how they are, what does not change about them.
 //!
-//! In: an engine. Out: ids, states and attributes. What can go wrong: see [`Engine`]. Ids are stable for the life of
-//! the engine only. Source: `dcgm_agent.h`, `dcgm_structs.h`.
+//! In: an engine. Out: ids, states and attributes. What can go wrong: see [`Engine`]. Ids are stable for the
+//! life of the engine only. Source: `dcgm_agent.h`, `dcgm_structs.h`.
 
 use std::ffi::c_char;
 
@@ -54,7 +54,8 @@ impl GpuStatus {
     }
 }
 
-/// Generation of a GPU; ordered by age. Source: `dcgmChipArchitecture_t`, which follows `nvmlDeviceArchitecture_t`.
+/// Generation of a GPU; ordered by age. Source: `dcgmChipArchitecture_t`, which follows
+/// `nvmlDeviceArchitecture_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "names of the vendor")]
 pub enum Architecture {
@@ -92,7 +93,8 @@ impl Architecture {
     }
 }
 
-/// What does not change about a GPU, and its memory at the moment of the call. None: the engine does not know.
+/// What does not change about a GPU, and its memory at the moment of the call. None: the engine does not
+/// know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceAttributes {
     /// Brand.

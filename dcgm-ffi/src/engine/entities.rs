@@ -37,12 +37,13 @@ pub struct MigEntity {
 }
 
 impl Engine<'_> {
-    /// All entities of a kind, unsupported ones too. GPUs, switches, MIG instances and network adapters can be
-    /// listed, CPUs and cores where the engine's module for them loads; links cannot, see [`Engine::links`].
+    /// All entities of a kind, unsupported ones too. GPUs, switches, MIG instances and network adapters can
+    /// be listed, CPUs and cores where the engine's module for them loads; links cannot, see
+    /// [`Engine::links`].
     ///
     /// # Errors
-    /// [`Error::Call`]: `NOT_SUPPORTED` for a kind that cannot be listed, `MODULE_NOT_LOADED` for CPUs elsewhere than
-    /// on Grace.
+    /// [`Error::Call`]: `NOT_SUPPORTED` for a kind that cannot be listed, `MODULE_NOT_LOADED` for CPUs
+    /// elsewhere than on Grace.
     pub fn entities(&self, group: EntityGroup) -> Result<Vec<Entity>, Error> {
         let list = self.library.symbols.entities()?;
         let mut size = FIRST;

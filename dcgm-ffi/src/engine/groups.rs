@@ -1,8 +1,9 @@
 //! Groups of entities, groups of fields, and watches: what the engine samples for us.
 //!
-//! In: entities, field ids, intervals. Out: handles that mean something to this engine only. What can go wrong: see
-//! [`Engine`]; the engine takes an interval of zero, a name twice in another client's way, or too many fields in
-//! silence or with a bare code, so these are refused here in words. Source: `dcgm_agent.h`, `dcgm_structs.h`.
+//! In: entities, field ids, intervals. Out: handles that mean something to this engine only. What can go
+//! wrong: see [`Engine`]; the engine takes an interval of zero, a name twice in another client's way, or too
+//! many fields in silence or with a bare code, so these are refused here in words. Source: `dcgm_agent.h`,
+//! `dcgm_structs.h`.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -51,8 +52,8 @@ impl Engine<'_> {
     /// Makes a group. An engine has room for 62 of all its clients together.
     ///
     /// # Errors
-    /// [`Error::Argument`] for more than [`Engine::entities_max`] entities; [`Error::Call`], when one of them is
-    /// refused too: then there is no group.
+    /// [`Error::Argument`] for more than [`Engine::entities_max`] entities; [`Error::Call`], when one of them
+    /// is refused too: then there is no group.
     pub fn group(&self, name: &str, entities: &[Entity]) -> Result<Group, Error> {
         let function = "dcgmGroupCreate";
         let most = self.entities_max();
@@ -70,7 +71,8 @@ impl Engine<'_> {
         let group = Group { id, engine: self.serial };
         for entity in entities {
             if let Err(error) = self.add_entity(group, *entity) {
-                // The entity's refusal is the news; a group that cannot be taken back goes with the connection.
+                // The entity's refusal is the news; a group that cannot be taken back goes with the
+                // connection.
                 let _ = self.destroy_group(group);
                 return Err(error);
             }
@@ -81,7 +83,8 @@ impl Engine<'_> {
     /// Adds an entity.
     ///
     /// # Errors
-    /// [`Error::Call`]: `BADPARAM` for one that is unknown or already in, `GPU_IS_LOST` for a lost or detached GPU.
+    /// [`Error::Call`]: `BADPARAM` for one that is unknown or already in, `GPU_IS_LOST` for a lost or
+    /// detached GPU.
     pub fn add_entity(&self, group: Group, entity: Entity) -> Result<(), Error> {
         let id = self.id(group.id, group.engine, "dcgmGroupAddEntity")?;
         // SAFETY: plain numbers.
@@ -128,12 +131,12 @@ impl Engine<'_> {
         check("dcgmGroupDestroy", unsafe { (self.library.symbols.group_destroy)(self.handle, id) })
     }
 
-    /// Makes a group of fields. The name gets this process's number and a counter. An engine has room for 61 of all
-    /// its clients together.
+    /// Makes a group of fields. The name gets this process's number and a counter. An engine has room for 61
+    /// of all its clients together.
     ///
     /// # Errors
-    /// [`Error::Argument`] for none or more than 128 fields; [`Error::Call`]: `BADPARAM` when the engine does not know
-    /// one of them.
+    /// [`Error::Argument`] for none or more than 128 fields; [`Error::Call`]: `BADPARAM` when the engine does
+    /// not know one of them.
     pub fn field_group(&self, name: &str, fields: &[u16]) -> Result<FieldGroup, Error> {
         let function = "dcgmFieldGroupCreate";
         if fields.is_empty() || FIELDS_MAX < fields.len() {
@@ -180,12 +183,12 @@ impl Engine<'_> {
     }
 
     /// Has fields of entities sampled. Samples are kept for `keep`, cut to whole seconds and at least one; a
-    /// `max_samples` above 0 only ever lengthens that. Returns after the first cycle, so values can be read at once.
-    /// Other clients' watches of the same field may shorten the interval.
+    /// `max_samples` above 0 only ever lengthens that. Returns after the first cycle, so values can be read
+    /// at once. Other clients' watches of the same field may shorten the interval.
     ///
     /// # Errors
-    /// [`Error::Argument`] for an interval of zero, which the engine would take; [`Error::Call`]: one refused field of
-    /// one entity undoes all watches of this call.
+    /// [`Error::Argument`] for an interval of zero, which the engine would take; [`Error::Call`]: one refused
+    /// field of one entity undoes all watches of this call.
     pub fn watch(
         &self,
         group: Group,

@@ -1,8 +1,8 @@
 //! DCGM's health checks.
 //!
-//! In: a group and an interval. Out: incidents. What can go wrong: see [`Engine`]; the texts are the engine's and may
-//! name a wrong GPU, the entity is right. A lost GPU is no incident. Counters reach a check only with the check's own
-//! sampling. Source: `dcgm_structs.h`, `dcgmHealthSystems_t`, `dcgmHealthWatchResults_t`.
+//! In: a group and an interval. Out: incidents. What can go wrong: see [`Engine`]; the texts are the engine's
+//! and may name a wrong GPU, the entity is right. A lost GPU is no incident. Counters reach a check only with
+//! the check's own sampling. Source: `dcgm_structs.h`, `dcgmHealthSystems_t`, `dcgmHealthWatchResults_t`.
 
 use std::ffi::c_void;
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! NVLink: the state of each link.
 //!
-//! In: an engine. Out: states by GPU and by switch. What can go wrong: see [`Engine`]. An engine older than the library
-//! refuses the newest structure; the older one is tried then. Source: `dcgm_structs.h`, `dcgmNvLinkLinkState_t`.
+//! In: an engine. Out: states by GPU and by switch. What can go wrong: see [`Engine`]. An engine older than
+//! the library refuses the newest structure; the older one is tried then. Source: `dcgm_structs.h`,
+//! `dcgmNvLinkLinkState_t`.
 
 use super::{Engine, check};
 use crate::abi::links::{LinksV3, LinksV4, LinksV5};

@@ -1,16 +1,20 @@
 //! An engine: NVIDIA's process or thread that talks to the driver, and our handle to it.
 //!
-//! In: a connected or started engine. Out: [`Engine`], whose calls stand in the files of this folder by what they are
-//! about. What can go wrong: each call may fail, block for up to 60 s when the engine hangs, and end with
-//! [`ReturnCode::CONNECTION_NOT_VALID`] once it is gone: then drop the [`Engine`] and connect anew; nothing that the
-//! old one gave out (groups, field groups, GPU ids) means anything to the new one.
+//! In: a connected or started engine. Out: [`Engine`], whose calls stand in the files of this folder by what
+//! they are about. What can go wrong: each call may fail, block for up to 60 s when the engine hangs, and end
+//! with [`ReturnCode::CONNECTION_NOT_VALID`] once it is gone: then drop the [`Engine`] and connect anew;
+//! nothing that the old one gave out (groups, field groups, GPU ids) means anything to the new one.
 
 mod connect;
 mod cpus;
 mod devices;
 mod entities;
+#[cfg(test)]
+mod fake;
 mod groups;
 mod health;
+#[cfg(test)]
+mod life;
 mod links;
 mod modules;
 mod profiling;
@@ -39,12 +43,13 @@ use crate::version::Version;
 
 /// A connection to an engine, or an engine inside this process.
 ///
-/// May be used from several threads at once (it is `Send` and `Sync`): the library multiplexes requests by an id of
-/// their own over one socket, and every function may be called from any thread; what we hold beside the handle is
-/// behind locks that are never held during a call. A host engine serves requests with three threads, so three slow
-/// calls block everybody.
+/// May be used from several threads at once (it is `Send` and `Sync`): the library multiplexes requests by an
+/// id of their own over one socket, and every function may be called from any thread; what we hold beside the
+/// handle is behind locks that are never held during a call. A host engine serves requests with three
+/// threads, so three slow calls block everybody.
 ///
-/// Dropping it takes back watches and groups, then disconnects, or stops the engine inside this process (2 s).
+/// Dropping it takes back watches and groups, then disconnects, or stops the engine inside this process (2
+/// s).
 pub struct Engine<'lib> {
     library: &'lib Library,
     handle: Handle,
@@ -110,8 +115,8 @@ impl<'lib> Engine<'lib> {
         self.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes back what the engine keeps for us. Ends at the first sign that nobody answers: each further call would
-    /// wait a minute.
+    /// Takes back what the engine keeps for us. Ends at the first sign that nobody answers: each further call
+    /// would wait a minute.
     fn take_back(&mut self) {
         let owned = std::mem::take(self.owned.get_mut().unwrap_or_else(PoisonError::into_inner));
         let (symbols, handle) = (&self.library.symbols, self.handle);

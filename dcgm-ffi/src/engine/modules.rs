@@ -1,7 +1,7 @@
 //! The engine's modules, and its hold on the driver.
 //!
-//! In: an engine. Out: states. What can go wrong: see [`Engine`]; a module that failed to load stays failed until the
-//! engine is restarted. Source: `dcgm_structs.h`, `dcgmModuleId_t`, `dcgmModuleStatus_t`.
+//! In: an engine. Out: states. What can go wrong: see [`Engine`]; a module that failed to load stays failed
+//! until the engine is restarted. Source: `dcgm_structs.h`, `dcgmModuleId_t`, `dcgmModuleStatus_t`.
 
 use super::{Engine, check};
 use crate::abi::{self, module::Modules};
@@ -88,8 +88,8 @@ impl Engine<'_> {
         check("dcgmAttachDriver", unsafe { attach(self.handle) })
     }
 
-    /// Has the engine let go of the driver, so that it can be unloaded. From 4.5; about two seconds; may be repeated.
-    /// Watches survive it; meanwhile some values keep the last sample with a good status.
+    /// Has the engine let go of the driver, so that it can be unloaded. From 4.5; about two seconds; may be
+    /// repeated. Watches survive it; meanwhile some values keep the last sample with a good status.
     ///
     /// # Errors
     /// [`Error::Symbol`] before 4.5; [`Error::Call`].

@@ -1,7 +1,7 @@
 //! Profiling fields: which a GPU has, and making room for another profiler.
 //!
-//! In: an engine. Out: groups of fields. What can go wrong: see [`Engine`]; GPUs before Hopper need a module of the
-//! engine that is packed apart: `MODULE_NOT_LOADED`. Source: `dcgm_structs.h`, `dcgm_agent.h`.
+//! In: an engine. Out: groups of fields. What can go wrong: see [`Engine`]; GPUs before Hopper need a module
+//! of the engine that is packed apart: `MODULE_NOT_LOADED`. Source: `dcgm_structs.h`, `dcgm_agent.h`.
 
 use super::{Engine, check};
 use crate::abi::{self, profiling::MetricGroups, profiling::RawMetricGroup};

@@ -1,9 +1,9 @@
 //! Reading what the engine has sampled.
 //!
-//! In: groups, or entities and fields. Out: values, handed to a closure after the library has returned. What can go
-//! wrong: see [`Engine`]; an engine older than the library shows here first, see [`Error::EngineTooOld`]. Values are
-//! never asked of the driver directly (the LIVE flag): engines 4.0 to 4.6 die of it for profiling fields.
-//! Source: `dcgm_agent.h`.
+//! In: groups, or entities and fields. Out: values, handed to a closure after the library has returned. What
+//! can go wrong: see [`Engine`]; an engine older than the library shows here first, see
+//! [`Error::EngineTooOld`]. Values are never asked of the driver directly (the LIVE flag): engines 4.0 to 4.6
+//! die of it for profiling fields. Source: `dcgm_agent.h`.
 
 use std::ffi::c_void;
 use std::sync::PoisonError;
@@ -32,8 +32,9 @@ impl Engine<'_> {
         check("dcgmUpdateAllFields", unsafe { update(self.handle, wait.into()) })
     }
 
-    /// The latest value of each field of each entity: one request. A global field comes once per entity. Values do
-    /// not expire: after a stall they are old, with a good status; compare their time with the interval.
+    /// The latest value of each field of each entity: one request. A global field comes once per entity.
+    /// Values do not expire: after a stall they are old, with a good status; compare their time with the
+    /// interval.
     ///
     /// ```no_run
     /// # use dcgm_ffi::{Entity, Engine, Error};
@@ -67,10 +68,10 @@ impl Engine<'_> {
         self.hand_on(read, readings, f)
     }
 
-    /// All samples from `since_us` on (microseconds since 1970 by the engine's clock; 0: all that are kept). Returns
-    /// what to ask from next time: the engine's now, a microsecond on. One request per entity and field: for events
-    /// only. Each pair without a new sample comes too, as [`crate::Absent::NoData`]. Samples from the kernel's log
-    /// come up to a second late, so ask with an overlap.
+    /// All samples from `since_us` on (microseconds since 1970 by the engine's clock; 0: all that are kept).
+    /// Returns what to ask from next time: the engine's now, a microsecond on. One request per entity and
+    /// field: for events only. Each pair without a new sample comes too, as [`crate::Absent::NoData`].
+    /// Samples from the kernel's log come up to a second late, so ask with an overlap.
     ///
     /// # Errors
     /// [`Error::Call`]: `NOT_WATCHED` if one pair was never watched; then `since_us` stays good.
@@ -95,8 +96,8 @@ impl Engine<'_> {
         Ok(next)
     }
 
-    /// The latest values of fields of entities that something watches, without a group. Also for the node itself
-    /// ([`crate::EntityGroup::None`], 0), which cannot be put into a group. Larger requests are split.
+    /// The latest values of fields of entities that something watches, without a group. Also for the node
+    /// itself ([`crate::EntityGroup::None`], 0), which cannot be put into a group. Larger requests are split.
     ///
     /// # Errors
     /// [`Error::Call`], [`Error::EngineTooOld`]; parts that were read before have been handed on then.
@@ -109,13 +110,14 @@ impl Engine<'_> {
         let function = "dcgmEntitiesGetLatestValues";
         let ask = self.library.symbols.latest_of()?;
         for fields in fields.chunks(FIELDS_MAX) {
-            for entities in entities.chunks((VALUES_AT_ONCE / fields.len().max(1)).max(1)) {
+            let at_once = (VALUES_AT_ONCE / fields.len().max(1)).clamp(1, self.entities_max());
+            for entities in entities.chunks(at_once) {
                 let pairs: Vec<Pair> =
                     entities.iter().map(|e| Pair { group: e.group.raw(), id: e.id }).collect();
                 let mut values = abi::zeroed_slice::<FieldValueV2>(pairs.len() * fields.len());
                 let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-                // SAFETY: the arrays are ours for the time of the call, with the lengths told; values has one place
-                // for each entity and field, as the prototype asks. Flags 0: from the engine's memory.
+                // SAFETY: the arrays are ours for the time of the call, with the lengths told; values has one
+                // place for each entity and field, as the prototype asks. Flags 0: from the engine's memory.
                 let code = unsafe {
                     let (many, each) = (count(pairs.len()), count(fields.len()));
                     ask(self.handle, pairs.as_ptr(), many, fields.as_ptr(), each, 0, values.as_mut_ptr())
@@ -131,7 +133,8 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// An answer to a reading. Until one has succeeded, some codes say that the engine is older than the library.
+    /// An answer to a reading. Until one has succeeded, some codes say that the engine is older than the
+    /// library.
     fn read(&self, function: &'static str, code: i32) -> Result<(), Error> {
         let result = check(function, code);
         if result.is_ok() {

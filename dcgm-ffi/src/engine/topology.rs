@@ -1,7 +1,7 @@
 //! How a GPU reaches the others, and which CPUs are near it.
 //!
-//! In: an engine. Out: paths and a set of CPUs. What can go wrong: see [`Engine`]; with a single GPU the engine answers
-//! `NOT_SUPPORTED`. Source: `dcgm_structs.h`, `dcgmGpuTopologyLevel_t`.
+//! In: an engine. Out: paths and a set of CPUs. What can go wrong: see [`Engine`]; with a single GPU the
+//! engine answers `NOT_SUPPORTED`. Source: `dcgm_structs.h`, `dcgmGpuTopologyLevel_t`.
 
 use super::{Engine, check};
 use crate::abi::topology::{TopologyV1, TopologyV2};
@@ -16,8 +16,8 @@ const NVLINK_SHIFT: u32 = 8;
 /// Surroundings of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// CPUs near it, by the kernel's numbers, rising; none where the engine does not know. CPUs above 511 have no
-    /// place in DCGM's answer.
+    /// CPUs near it, by the kernel's numbers, rising; none where the engine does not know. CPUs above 511
+    /// have no place in DCGM's answer.
     pub cpus: Vec<u32>,
     /// One path per other GPU.
     pub paths: Vec<TopologyPath>,
@@ -28,8 +28,8 @@ pub struct Topology {
 pub struct TopologyPath {
     /// The other GPU.
     pub gpu: u32,
-    /// DCGM's bits: 0x1 one board, 0x2 one PCIe switch, 0x4 several switches, 0x8 the host bridge, 0x10 one CPU,
-    /// 0x20 the whole system; 0x100 « (n − 1) n NVLink links.
+    /// DCGM's bits: 0x1 one board, 0x2 one PCIe switch, 0x4 several switches, 0x8 the host bridge, 0x10 one
+    /// CPU, 0x20 the whole system; 0x100 « (n − 1) n NVLink links.
     pub bits: u64,
     /// Links of this GPU that lead there, as bits by index.
     pub local_links: u64,
