@@ -18,7 +18,8 @@ const LEFT_OUT: Duration = Duration::from_secs(600);
 /// Read through NVML's field values. NVML's ids are those of the field table: energy, PCIe replays, memory
 /// temperature, violations, ECC, retired pages and row remaps.
 const BY_VALUE: [u16; 22] = [
-    140, 156, 202, 240, 241, 242, 243, 244, 245, 246, 247, 310, 311, 312, 313, 390, 391, 392, 393, 394, 395, 396,
+    140, 156, 202, 240, 241, 242, 243, 244, 245, 246, 247, 310, 311, 312, 313, 390, 391, 392, 393, 394, 395,
+    396,
 ];
 /// Power at the moment. Source: `nvml.h`, `NVML_FI_DEV_POWER_INSTANT`.
 const POWER_INSTANT: (u16, u32) = (157, 186);
@@ -82,7 +83,8 @@ impl Plan {
 
     /// Takes in again what was left out for long enough.
     pub(super) fn forgive(&mut self, now: MonoNs) {
-        let due: Vec<Query> = self.out.iter().filter(|(_, until)| now >= **until).map(|(q, _)| q.clone()).collect();
+        let due: Vec<Query> =
+            self.out.iter().filter(|(_, until)| now >= **until).map(|(q, _)| q.clone()).collect();
         for query in due {
             self.out.remove(&query);
             self.queries.push(query);

@@ -244,11 +244,8 @@ fn ask<D: Driver>(driver: &D, known: &Known, query: &Query, values: &mut Vec<Val
         Ok(()) => Ok(()),
         Err(Fault::NoDriver(words)) => Err(Fault::NoDriver(words)),
         Err(fault) => {
-            let value = |field: u16| Value {
-                field: field.into(),
-                age_ns: 0,
-                content: Some(absent(fault.absence())),
-            };
+            let value =
+                |field: u16| Value { field: field.into(), age_ns: 0, content: Some(absent(fault.absence())) };
             values.extend(query.fields().into_iter().map(value));
             Ok(())
         }

@@ -66,8 +66,6 @@ pub(super) struct Mig {
     pub(super) index: u32,
     /// The exact profile, with suffixes: `1g.12gb+me`.
     pub(super) profile: Option<String>,
-    /// NVML's id of its GPU instance.
-    pub(super) gpu_instance: Option<u32>,
 }
 
 /// A process on a device.

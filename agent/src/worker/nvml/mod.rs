@@ -143,7 +143,8 @@ struct Sysfs(PathBuf);
 impl NumaNode for Sysfs {
     fn of(&self, pci: &str) -> Option<u32> {
         // The address is the driver's text: it must not lead elsewhere.
-        let is_address = pci.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.') && !pci.contains("..");
+        let is_address =
+            pci.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.') && !pci.contains("..");
         let path = self.0.join("bus/pci/devices").join(pci).join("numa_node");
         // -1 says that there is none.
         std::fs::read_to_string(path).ok().filter(|_| is_address)?.trim().parse().ok()

@@ -12,7 +12,8 @@ use crate::wire::report::Process;
 use crate::worker::moment::Moment;
 
 /// The lists, in the order of preference where a process is in two. A client of MPS is in the compute list too.
-const KINDS: [(GpuContext, u32); 3] = [(GpuContext::Mps, 2), (GpuContext::Compute, 0), (GpuContext::Graphics, 1)];
+const KINDS: [(GpuContext, u32); 3] =
+    [(GpuContext::Mps, 2), (GpuContext::Compute, 0), (GpuContext::Graphics, 1)];
 /// More than any GPU runs.
 const MOST: usize = 4_096;
 

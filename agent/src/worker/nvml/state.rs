@@ -23,7 +23,12 @@ pub(super) fn no_library(what: String) -> Kind {
 
 /// The library is there, the driver is not.
 pub(super) fn no_driver(what: String) -> Kind {
-    report(false, "no_driver", what, "load the NVIDIA kernel module (modprobe nvidia), if this node has a GPU")
+    report(
+        false,
+        "no_driver",
+        what,
+        "load the NVIDIA kernel module (modprobe nvidia), if this node has a GPU",
+    )
 }
 
 /// A query is too slow to be made each time.
