@@ -15,8 +15,8 @@ use crate::model::MonoNs;
 pub(super) const TOO_SLOW: Duration = Duration::from_secs(1);
 const LEFT_OUT: Duration = Duration::from_secs(600);
 
-/// Read through NVML's field values. NVML's ids are those of the field table: energy, PCIe replays, memory
-/// temperature, violations, ECC, retired pages and row remaps.
+/// Read through NVML's field values, whose ids the field table has: energy, violations, ECC, retired pages and row
+/// remaps.
 const BY_VALUE: [u16; 22] = [
     140, 156, 202, 240, 241, 242, 243, 244, 245, 246, 247, 310, 311, 312, 313, 390, 391, 392, 393, 394, 395,
     396,
@@ -47,7 +47,7 @@ impl Default for Plan {
             Query::EventReasons,
             Query::Memory,
             Query::PState,
-            Query::Values(by_value.chain([POWER_INSTANT]).collect()),
+            Query::Values(by_value.chain(OWN).collect()),
         ];
         Self { queries, out: BTreeMap::new() }
     }
@@ -135,7 +135,9 @@ mod tests {
     fn every_field_of_the_set_is_one_of_dcgms() {
         let mut fields: Vec<u16> = Plan::default().queries.iter().flat_map(Query::fields).collect();
         fields.sort_unstable();
-        let mut want = vec![100, 101, 112, 150, 155, 157, 190, 203, 204, 206, 207, 250, 251, 252, 253, 254];
+        let mut want = vec![
+            100, 101, 112, 140, 150, 155, 157, 190, 202, 390, 203, 204, 206, 207, 250, 251, 252, 253, 254,
+        ];
         want.extend(BY_VALUE);
         want.sort_unstable();
         assert_eq!(fields, want, "each has its NVML field in the table");
