@@ -17,12 +17,11 @@ const LEFT_OUT: Duration = Duration::from_secs(600);
 
 /// Read through NVML's field values, whose ids the field table has: energy, violations, ECC, retired pages and row
 /// remaps.
-const BY_VALUE: [u16; 22] = [
-    140, 156, 202, 240, 241, 242, 243, 244, 245, 246, 247, 310, 311, 312, 313, 390, 391, 392, 393, 394, 395,
-    396,
-];
-/// Power at the moment. Source: `nvml.h`, `NVML_FI_DEV_POWER_INSTANT`.
-const POWER_INSTANT: (u16, u32) = (157, 186);
+const BY_VALUE: [u16; 19] =
+    [156, 240, 241, 242, 243, 244, 245, 246, 247, 310, 311, 312, 313, 391, 392, 393, 394, 395, 396];
+/// What DCGM reads another way: memory temperature, power at the moment, PCIe replays, pages retired for single-bit
+/// errors. Source: `nvml.h`, `NVML_FI_DEV_MEMORY_TEMP`, `_POWER_INSTANT`, `_PCIE_REPLAY_COUNTER`, `_RETIRED_SBE`.
+const OWN: [(u16, u32); 4] = [(140, 82), (157, 186), (202, 94), (390, 29)];
 /// What the driver wants done with the GPU, 0 for nothing: DCGM's field and NVML's.
 pub(super) const RECOVERY: (u16, u32) = (1523, 230);
 

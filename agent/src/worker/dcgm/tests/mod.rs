@@ -6,6 +6,7 @@
 mod devices;
 mod events;
 mod profiling;
+mod serving;
 mod values;
 mod watches;
 
