@@ -32,7 +32,7 @@ mod watching;
 mod xid;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use dcgm_ffi::Library;
@@ -47,12 +47,39 @@ use crate::wire::order::Configure;
 /// How often a library that is not there is looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// A process has one engine at most, so one flag.
-static UP: AtomicBool = AtomicBool::new(false);
+/// Whether DCGM gives data. A process has one engine at most, so one of these.
+#[derive(Debug, Default)]
+pub struct Presence(AtomicU8);
 
-/// DCGM gives data: NVML need not read the same fields.
-pub fn is_up() -> bool {
-    UP.load(Ordering::Relaxed)
+const TRYING: u8 = 0;
+const UP: u8 = 1;
+const MISSING: u8 = 2;
+
+impl Presence {
+    const fn new() -> Self {
+        Self(AtomicU8::new(TRYING))
+    }
+
+    /// It gives data: nobody else need read the same fields.
+    pub fn is_up(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == UP
+    }
+
+    /// There is no library or no engine; waiting for it is of no use. It may come later all the same.
+    pub fn is_missing(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == MISSING
+    }
+
+    fn set(&self, to: u8) {
+        self.0.store(to, Ordering::Relaxed);
+    }
+}
+
+static PRESENCE: Presence = Presence::new();
+
+/// Whether DCGM gives data in this process.
+pub fn presence() -> &'static Presence {
+    &PRESENCE
 }
 
 /// Collects what DCGM has, until [`Ask::End`]. Then every watch is ended, the engine stopped or disconnected, and the
@@ -72,6 +99,7 @@ pub fn run(configure: &Configure, link: &Link, asks: &Asks) {
         match opened {
             Ok(library) => break library,
             Err(e) => {
+                PRESENCE.set(MISSING);
                 if !told {
                     link.send(state::no_library(e.to_string(), e.remedy()));
                     told = true;
@@ -82,7 +110,7 @@ pub fn run(configure: &Configure, link: &Link, asks: &Asks) {
             }
         }
     };
-    serve::serve(&library, configure, link, asks, &UP, &clock);
+    serve::serve(&library, configure, link, asks, &PRESENCE, &clock);
     let calling = link.begin(Origin::Dcgm, "dcgmShutdown", "");
     library.shutdown();
     calling.end(true);

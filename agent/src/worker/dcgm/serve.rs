@@ -4,14 +4,13 @@
 //! and tried again within a second, for ever. A refused connection may still have written a handle, and one that hung
 //! may "succeed": an engine counts as connected when it told its version.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use super::choose::{self, Choice};
 use super::engine::{Caller, Dcgm, EntityGroup, ReturnCode, is_gone};
 use super::session::{Memory, Session, Task};
-use super::{plan, state};
+use super::{MISSING, Presence, TRYING, UP, plan, state};
 use crate::model::MonoNs;
 use crate::wire::order::Configure;
 use crate::wire::report::{self, Kind};
@@ -35,11 +34,17 @@ pub(super) trait Connect {
     fn connect(&self, choice: &Choice) -> Result<Self::Engine<'_>, String>;
 }
 
+/// How long an embedded engine may be without a GPU before a new one is begun: the first time, and at most.
+const EMPTY_FIRST: Duration = Duration::from_secs(60);
+const EMPTY_LONGEST: Duration = Duration::from_secs(600);
+
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// The agent asked for it.
     Asked,
+    /// An embedded engine that has no GPU.
+    Empty,
     Gone(ReturnCode),
     TooOld(ReturnCode),
 }
@@ -50,40 +55,27 @@ pub(super) fn serve<C: Connect>(
     configure: &Configure,
     link: &Link,
     asks: &Asks,
-    up: &AtomicBool,
+    presence: &Presence,
     clock: &dyn Fn() -> Moment,
 ) {
     let mut memory = Memory::default();
     let (groups, unknown) = plan::resolve(&configure.groups, |id| library.level_of(id));
-    let mut connections = 0_u64;
     let mut rounds = 0_u32;
     let mut host_gone: Option<MonoNs> = None;
     let mut told: Option<Ended> = None;
-    loop {
+    let mut patience = EMPTY_FIRST;
+    for connection in 1_u64.. {
         let ago = host_gone.and_then(|at| clock().mono.since(at));
-        let mut why = Vec::new();
-        let reached =
-            choose::candidates(&configure.engine, ago).into_iter().find_map(|choice| {
-                match connect(library, &choice, link) {
-                    Ok(engine) => Some((choice, engine)),
-                    Err(words) => {
-                        why.push(format!("{}: {words}", choice.name()));
-                        None
-                    }
-                }
-            });
-        let Some((choice, (engine, version))) = reached else {
-            if told.is_none() {
-                told = Some(Ended::Gone(ReturnCode::CONNECTION_NOT_VALID));
-                link.send(state::no_engine(why.join("; ")));
-            }
+        let Some((choice, engine, version)) =
+            reach(library, choose::candidates(&configure.engine, ago), link, &mut told)
+        else {
+            presence.set(if host_gone.is_none() { MISSING } else { TRYING });
             if wait(asks, link, choose::wait(rounds), clock) {
                 return;
             }
             rounds = rounds.saturating_add(1);
             continue;
         };
-        connections += 1;
         let versions = match library.version() {
             ours if ours == version => version,
             ours => format!("{ours}/{version}"),
@@ -95,25 +87,27 @@ pub(super) fn serve<C: Connect>(
             only_look: configure.only_look,
             version: &versions,
         };
-        let prefix = format!("warpgauge-{}-{}-{connections}", std::process::id(), now.mono.0);
-        let caller = Caller::new(&engine, link);
-        let ended = match Session::open(caller, task, &mut memory, prefix, now) {
+        let prefix = format!("warpgauge-{}-{}-{connection}", std::process::id(), now.mono.0);
+        let ended = match Session::open(Caller::new(&engine, link), task, &mut memory, prefix, now) {
             Ok(mut session) => {
                 link.send(state::up(&choice.name()));
                 for field in &unknown {
                     link.send(state::unknown_field(&field.group, &field.name));
                 }
-                up.store(true, Ordering::Relaxed);
+                presence.set(UP);
                 (rounds, told) = (0, None);
-                work(&mut session, link, asks, clock)
+                let patience = (choice == Choice::Embedded).then_some(patience);
+                work(&mut session, link, asks, patience, clock)
             }
             Err(code) if is_gone(code) => Ended::Gone(code),
             Err(code) => Ended::TooOld(code),
         };
-        up.store(false, Ordering::Relaxed);
+        presence.set(TRYING);
         drop(engine);
         match ended {
             Ended::Asked => return,
+            // An engine that began without a driver never finds one: a new one is begun, less and less often.
+            Ended::Empty => patience = patience.saturating_mul(2).min(EMPTY_LONGEST),
             Ended::Gone(_) if matches!(told, Some(Ended::Gone(_))) => {}
             Ended::Gone(code) => link.send(state::engine_down(state::code(code))),
             Ended::TooOld(_) if matches!(told, Some(Ended::TooOld(_))) => {}
@@ -129,6 +123,27 @@ pub(super) fn serve<C: Connect>(
         }
         rounds = rounds.saturating_add(1);
     }
+}
+
+/// Connects to the first that answers. That none does is said once.
+fn reach<'a, C: Connect>(
+    library: &'a C,
+    candidates: Vec<Choice>,
+    link: &Link,
+    told: &mut Option<Ended>,
+) -> Option<(Choice, C::Engine<'a>, String)> {
+    let mut why = Vec::new();
+    for choice in candidates {
+        match connect(library, &choice, link) {
+            Ok((engine, version)) => return Some((choice, engine, version)),
+            Err(words) => why.push(format!("{}: {words}", choice.name())),
+        }
+    }
+    if told.is_none() {
+        *told = Some(Ended::Gone(ReturnCode::CONNECTION_NOT_VALID));
+        link.send(state::no_engine(why.join("; ")));
+    }
+    None
 }
 
 /// An engine that told its version.
@@ -156,8 +171,10 @@ fn work<D: Dcgm>(
     session: &mut Session<'_, D>,
     link: &Link,
     asks: &Asks,
+    patience: Option<Duration>,
     clock: &dyn Fn() -> Moment,
 ) -> Ended {
+    let mut had_gpu = clock().mono;
     loop {
         let due = match session.step(clock) {
             Ok(due) => due,
@@ -166,7 +183,18 @@ fn work<D: Dcgm>(
                 return Ended::Gone(code);
             }
         };
-        let pause = due.since(clock().mono).unwrap_or_default();
+        let now = clock().mono;
+        if session.has_gpu() {
+            had_gpu = now;
+        }
+        if patience.is_some_and(|patience| now.since(had_gpu).unwrap_or_default() >= patience) {
+            return if session.end().is_ok() {
+                Ended::Empty
+            } else {
+                Ended::Gone(ReturnCode::CONNECTION_NOT_VALID)
+            };
+        }
+        let pause = due.since(now).unwrap_or_default();
         let answered = match asks.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) | Ok(Ask::End) => {

@@ -131,6 +131,11 @@ impl<'a, D: Dcgm> Session<'a, D> {
         Ok(self.next_due())
     }
 
+    /// There is a GPU.
+    pub(super) fn has_gpu(&self) -> bool {
+        !self.found.gpus.is_empty()
+    }
+
     /// Ends every watch, so that the engine has nothing to do for us any more.
     ///
     /// # Errors
@@ -214,6 +219,9 @@ impl<'a, D: Dcgm> Session<'a, D> {
             return Ok(());
         }
         self.profiling.forget_all();
+        // Devices that are gone for good need no memory.
+        let here: Vec<u32> = self.found.devices.iter().map(|device| device.key).collect();
+        self.memory.slots.retain(|(key, ..), _| here.contains(key));
         self.watch_all(now)?;
         let has = |id| self.task.groups.iter().any(|g| g.fields.iter().any(|f| f.id == id));
         if has(super::plan::XID) {

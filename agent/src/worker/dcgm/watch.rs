@@ -93,6 +93,8 @@ impl<'a, D: Dcgm> Watcher<'a, D> {
                 return Ok(());
             }
             Err(code) if is_gone(code) => return Err(code),
+            // No room for another group: smaller ones need more.
+            Err(ReturnCode::MAX_LIMIT) => refuse(entities, fields, ReturnCode::MAX_LIMIT, refused),
             Err(code) => {
                 let mut bad = Vec::new();
                 self.find_bad(entities, fields, every, hw_id, code, &mut bad)?;

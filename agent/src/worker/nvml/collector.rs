@@ -130,8 +130,11 @@ impl<'a, D: Driver> Collector<'a, D> {
                 Ok(gpu) => (gpu, 0),
                 Err(Fault::NoDriver(words)) => return Err(Fault::NoDriver(words)),
                 Err(Fault::Lost) => match self.memory.gpus.get(&index) {
-                    Some(gpu) => (gpu.clone(), 1),
-                    None => continue,
+                    // Indexes may have moved since: a GPU that is listed by itself is not this one.
+                    Some(gpu) if all.iter().all(|known: &Known| known.device.hw_id != gpu.uuid) => {
+                        (gpu.clone(), 1)
+                    }
+                    _ => continue,
                 },
                 Err(_) => continue,
             };

@@ -12,12 +12,15 @@ use crate::model::{MonoNs, Pid};
 use crate::wire::report::Content;
 use crate::worker::moment::Moment;
 
+/// Pids with their memory, by device and kind of list.
+type Listed = HashMap<(Place, u8), Vec<(u32, u64)>>;
+
 #[derive(Debug)]
 pub(super) struct Fake {
     pub(super) now: Cell<Moment>,
     pub(super) gpus: RefCell<BTreeMap<u32, Said<Gpu>>>,
     pub(super) migs: RefCell<Vec<(u32, Mig)>>,
-    pub(super) processes: RefCell<HashMap<(Place, u8), Vec<(u32, u64)>>>,
+    pub(super) processes: RefCell<Listed>,
     pub(super) used: RefCell<Vec<Used>>,
     pub(super) asked_since: RefCell<Vec<u64>>,
     /// Fields that take this long to read.

@@ -32,6 +32,12 @@ pub(super) struct Opened<'a> {
     how: String,
 }
 
+/// Why there is no library at work.
+pub(super) struct Unopened {
+    pub(super) reason: &'static str,
+    pub(super) report: Kind,
+}
+
 impl fmt::Debug for Opened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Opened")
@@ -42,8 +48,8 @@ impl<'a> Opened<'a> {
     /// Opens the library at a path, or the driver's own.
     ///
     /// # Errors
-    /// A short word and the report of it: no library, or a library without a driver.
-    pub(super) fn open(path: Option<&Path>, link: &'a Link) -> Result<Self, (&'static str, Kind)> {
+    /// No library, or a library without a driver.
+    pub(super) fn open(path: Option<&Path>, link: &'a Link) -> Result<Self, Box<Unopened>> {
         let calling = link.begin(Origin::Nvml, "nvmlInitWithFlags", "");
         let opened = nvml_more::open(path);
         calling.end(opened.is_ok());
@@ -51,9 +57,13 @@ impl<'a> Opened<'a> {
         match opened {
             Ok(nvml) => Ok(Self { nvml, link, how: name }),
             Err(e @ (NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound)) => {
-                Err(("no_library", state::no_library(format!("cannot open {name}: {e}"))))
+                let report = state::no_library(format!("cannot open {name}: {e}"));
+                Err(Box::new(Unopened { reason: "no_library", report }))
             }
-            Err(e) => Err(("no_driver", state::no_driver(format!("{name}: {e}")))),
+            Err(e) => {
+                let report = state::no_driver(format!("{name}: {e}"));
+                Err(Box::new(Unopened { reason: "no_driver", report }))
+            }
         }
     }
 

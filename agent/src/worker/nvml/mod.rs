@@ -21,7 +21,6 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use self::collector::{Collector, Memory, NumaNode};
-use self::driver::Driver;
 use self::library::Opened;
 use super::dcgm;
 use super::link::{Ask, Asks, Link};
@@ -30,8 +29,10 @@ use crate::model::MonoNs;
 use crate::wire::order::Configure;
 use crate::wire::report::{self, Kind};
 
-/// How often a library or driver that is not there is looked for, and a lost GPU's library opened anew.
+/// How often a library or driver that is not there is looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// How long a GPU is lost before the library is opened anew.
+const REOPEN: Duration = Duration::from_secs(30);
 /// DCGM may be away this long before its fields are read here: an engine that is restarted is back in less.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -46,16 +47,18 @@ pub fn run(configure: &Configure, link: &Link, asks: &Asks) {
             match Opened::open(path, link) {
                 Ok(opened) => {
                     told = None;
-                    if serve(&opened, configure, link, asks, &mut memory, &numa) {
-                        return;
+                    match serve(&opened, configure, link, asks, &mut memory, &numa) {
+                        Ended::Asked => return,
+                        Ended::Lost => continue,
+                        Ended::NoDriver => {}
                     }
                 }
-                // Said once for each reason.
-                Err((reason, report)) if told != Some(reason) => {
-                    told = Some(reason);
-                    link.send(report);
+                Err(why) => {
+                    // Said once for each reason.
+                    if told.replace(why.reason) != Some(why.reason) {
+                        link.send(why.report);
+                    }
                 }
-                Err(_) => {}
             }
         }
         if wait(link, asks) {
@@ -64,7 +67,16 @@ pub fn run(configure: &Configure, link: &Link, asks: &Asks) {
     }
 }
 
-/// Works with an open library; true when the agent asks to end.
+/// Why the library is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Asked,
+    NoDriver,
+    /// A GPU was lost: only a library that is opened anew can see it come back.
+    Lost,
+}
+
+/// Works with an open library.
 fn serve(
     opened: &Opened<'_>,
     configure: &Configure,
@@ -72,13 +84,13 @@ fn serve(
     asks: &Asks,
     memory: &mut Memory,
     numa: &dyn NumaNode,
-) -> bool {
+) -> Ended {
     let every = Duration::from_millis(configure.nvml_interval_ms);
     let mut collector = match Collector::open(opened, link, memory, numa, every, Moment::now().mono) {
         Ok(collector) => collector,
         Err(fault) => {
             link.send(state::no_driver(format!("{fault:?}")));
-            return false;
+            return Ended::NoDriver;
         }
     };
     link.send(state::up(opened.how()));
@@ -89,21 +101,23 @@ fn serve(
         let due = if configure.only_look {
             now.after(LOOK_AGAIN)
         } else {
-            let basic = is_for(dcgm::is_up(), &mut without_dcgm, now, GRACE) || !configure.dcgm;
+            let dcgm = dcgm::presence();
+            let away = is_for(dcgm.is_up(), &mut without_dcgm, now, GRACE);
+            let basic = away || !configure.dcgm || dcgm.is_missing();
             match collector.step(basic, &Moment::now) {
                 Ok(due) => due,
                 Err(fault) => {
                     link.send(state::no_driver(format!("{fault:?}")));
-                    return false;
+                    return Ended::NoDriver;
                 }
             }
         };
-        if is_for(!collector.has_lost(), &mut lost, now, LOOK_AGAIN) {
-            return false;
+        if is_for(!collector.has_lost(), &mut lost, now, REOPEN) {
+            return Ended::Lost;
         }
         match asks.recv_timeout(due.since(Moment::now().mono).unwrap_or_default()) {
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) | Ok(Ask::End) => return true,
+            Err(RecvTimeoutError::Disconnected) | Ok(Ask::End) => return Ended::Asked,
             Ok(Ask::Fields(id)) => collector.tell_fields(id),
             Ok(Ask::Pause(id) | Ask::Resume(id)) => refuse(link, id),
         }
@@ -150,8 +164,3 @@ impl NumaNode for Sysfs {
         std::fs::read_to_string(path).ok().filter(|_| is_address)?.trim().parse().ok()
     }
 }
-
-const _: fn() = || {
-    fn is_driver<D: Driver>() {}
-    is_driver::<Opened<'static>>();
-};

@@ -5,9 +5,9 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
+use super::super::Presence;
 use super::super::choose::Choice;
 use super::super::engine::{
     Answer, Attributes, Dcgm, Each, Entity, EntityGroup, GpuState, Incident, MetricGroup, MigEntity,
@@ -134,9 +134,9 @@ fn play(engine: &str, engines: Vec<Option<Fake>>) -> (Vec<String>, Vec<Kind>) {
     watched.fields.push("NO_SUCH_FIELD".into());
     let configure =
         Configure { dcgm: true, engine: engine.into(), groups: vec![watched], ..Configure::default() };
-    let up = AtomicBool::new(false);
-    serve(&library, &configure, &link, &asked, &up, &Moment::now);
-    assert!(!up.load(Ordering::Relaxed), "it ended");
+    let presence = Presence::new();
+    serve(&library, &configure, &link, &asked, &presence, &Moment::now);
+    assert!(!presence.is_up(), "it ended");
     (library.tried.into_inner(), out.try_iter().collect())
 }
 

@@ -92,7 +92,7 @@ fn a_lost_gpu_has_no_values_and_keeps_its_name() {
     let fake = Fake::new(2);
     fake.world.borrow_mut().value = Box::new(|entity, field, _, us| match field {
         52 | 55 => Says::Int(entity.id.into()),
-        _ if entity == Entity::gpu(1) && us >= EPOCH_US + 3_000_000 && us < EPOCH_US + 10_000_000 => {
+        _ if entity == Entity::gpu(1) && (EPOCH_US + 3_000_000..EPOCH_US + 10_000_000).contains(&us) => {
             Says::Blank
         }
         _ => Says::Int((us - EPOCH_US) / 1_000_000),

@@ -213,3 +213,21 @@ fn an_engine_that_is_too_old_is_told_apart() {
     let (_, ended) = play(&fake, &mut Memory::default(), &[150], 1, &mut |_, _| Ok(()));
     assert_eq!(ended, Err(ReturnCode::FUNCTION_NOT_FOUND));
 }
+
+#[test]
+fn a_gpu_that_is_lost_at_the_start_takes_no_other_with_it() {
+    use super::super::engine::GpuState;
+    let fake = Fake::new(3);
+    fake.world.borrow_mut().gpus.get_mut(&1).unwrap().0 = GpuState::Lost;
+    let (told, _) = play(&fake, &mut Memory::default(), &[150, 155], 12, &mut |second, _| {
+        if second == 5 {
+            fake.world.borrow_mut().gpus.get_mut(&1).unwrap().0 = GpuState::Ok;
+        }
+        Ok(())
+    });
+    assert_eq!(rows(&told, "GPU-0", 150).len(), 12);
+    assert_eq!(rows(&told, "GPU-2", 155).len(), 12);
+    let lost = rows(&told, "GPU-1", 150);
+    assert_eq!(lost[0], "0:device_lost");
+    assert_eq!(lost[1..], (6..12).map(|second| format!("{second}:{second}")).collect::<Vec<_>>());
+}
