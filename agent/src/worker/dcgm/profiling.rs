@@ -82,7 +82,8 @@ impl Profiling {
         let known = self.gpus.get_mut(&gpu)?;
         let age = |at: MonoNs| now.since(at).unwrap_or_default();
         let worked = known.worked?;
-        let limit = every.saturating_mul(3).saturating_add(Duration::from_secs(1));
+        // A GPU that was lost is known as such within two seconds.
+        let limit = every.saturating_mul(3).max(Duration::from_secs(5));
         let frozen = known.load_moved
             && age(known.changed) >= EQUAL.max(every.saturating_mul(10))
             && known.values.values().any(|bits| *bits != 0);
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn blank_after_it_worked_is_stuck() {
         check("never worked", |s| (None, s as f64), &[]);
-        check("blank", |s| ((s <= 10).then_some(s as f64), 1.0), &[(15, Verdict::Stuck)]);
+        check("blank", |s| ((s <= 10).then_some(s as f64), 1.0), &[(16, Verdict::Stuck)]);
     }
 
     #[test]

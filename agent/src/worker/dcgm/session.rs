@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::conflict::{Conflicts, Step};
-use super::engine::{Answer, Caller, Dcgm, Entity, ReturnCode, is_gone};
+use super::engine::{Answer, Caller, Dcgm, Entity, GpuState, ReturnCode, is_gone};
 use super::health::Health;
 use super::identity::Identity;
 use super::inventory::{self, Inventory, Names, Outline, unless_gone};
@@ -179,14 +179,16 @@ impl<'a, D: Dcgm> Session<'a, D> {
                 return Ok(());
             }
             let was: Vec<Entity> = self.found.targets.keys().copied().collect();
+            let is_back = outline
+                .gpus
+                .iter()
+                .any(|(gpu, state)| *state == GpuState::Ok && self.found.state(Some(*gpu)) != GpuState::Ok);
             self.outline = outline;
             self.list_again()?;
-            if self.found.targets.keys().eq(&was) {
-                // What was refused of a lost GPU is given by one that is back.
-                self.refusals.retry = now.mono;
+            if self.found.targets.keys().eq(&was) && !is_back {
                 return Ok(());
             }
-            // A device has its name at last.
+            // What could not be watched on a GPU while it was lost is watched on one that is back.
             self.end()?;
             let outline = self.outline.clone();
             return self.build(outline, now);
@@ -203,7 +205,7 @@ impl<'a, D: Dcgm> Session<'a, D> {
         let (names, keys) = (&mut self.names, &mut self.memory.keys);
         self.found = inventory::enumerate(&self.caller, &self.outline, &texts, names, keys)?;
         self.caller.link.send(Kind::Inventory(self.found.report(self.task.version)));
-        for (gpu, _) in self.outline.gpus.iter().filter(|(_, state)| *state != super::engine::GpuState::Ok) {
+        for (gpu, _) in self.outline.gpus.iter().filter(|(_, state)| *state != GpuState::Ok) {
             self.profiling.forget(*gpu);
         }
         Ok(())

@@ -232,3 +232,20 @@ fn every_field_and_device_is_told_on_request() {
     });
     assert!(samples);
 }
+
+#[test]
+fn a_missing_library_is_told_once_and_does_not_end_the_thread() {
+    let (link, out) = Link::for_tests();
+    let (asks, asked) = channel();
+    asks.send(Ask::Pause(3)).unwrap();
+    asks.send(Ask::End).unwrap();
+    let missing = "/nowhere/libdcgm.so.4".to_owned();
+    let configure = Configure { dcgm: true, dcgm_library: missing.clone(), ..Configure::default() };
+    super::super::run(&configure, &link, &asked);
+    let told: Vec<Kind> = out.try_iter().collect();
+    let (Kind::State(state), Kind::Answer(answer)) = (&told[0], &told[1]) else { panic!("{told:?}") };
+    assert_eq!((state.name.as_str(), state.up, state.reason.as_str()), ("dcgm", false, "no_library"));
+    assert!(state.what.contains(&missing) && !state.remedy.is_empty(), "{state:?}");
+    assert_eq!((answer.id, answer.done), (3, false));
+    assert_eq!(told.len(), 2);
+}
