@@ -194,6 +194,9 @@ fn add_gpu<D: Dcgm>(
     };
     *was = known.clone();
     let Some(hw_id) = known.uuid else { return Ok(()) };
+    if found.devices.iter().any(|device| device.hw_id == hw_id) {
+        return Ok(());
+    }
     let Some(key) = keys.of(&hw_id) else { return Ok(()) };
     found.driver = found.driver.take().or(known.driver);
     let entity = Entity::gpu(gpu);
@@ -282,7 +285,10 @@ fn add_switch(id: u32, texts: &Texts, keys: &mut Keys, found: &mut Inventory) {
         part(866).zip(part(867)).zip(part(868)).zip(part(869)).map(|(((domain, bus), device), function)| {
             format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
         });
-    let hw_id = address.as_ref().map_or_else(|| format!("nvswitch-{id}"), |pci| format!("nvswitch-{pci}"));
+    let named = address.as_ref().map(|pci| format!("nvswitch-{pci}"));
+    // An engine that tells one address for all of them does not know it.
+    let own = named.filter(|name| found.devices.iter().all(|device| device.hw_id != *name));
+    let hw_id = own.unwrap_or_else(|| format!("nvswitch-{id}"));
     let Some(key) = keys.of(&hw_id) else { return };
     let target = Target { key, part: Part::Whole, hw_id: hw_id.as_str().into(), gpu: None };
     found.targets.insert(entity, target);

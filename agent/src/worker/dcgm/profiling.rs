@@ -106,6 +106,11 @@ impl Profiling {
         }
     }
 
+    /// A GPU is stuck.
+    pub(super) fn any_stuck(&self) -> bool {
+        self.gpus.values().any(|gpu| gpu.stuck)
+    }
+
     /// Nothing is expected for a while: the GPU is lost, paused or watched anew.
     pub(super) fn forget(&mut self, gpu: u32) {
         self.gpus.remove(&gpu);

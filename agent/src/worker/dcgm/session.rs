@@ -183,12 +183,17 @@ impl<'a, D: Dcgm> Session<'a, D> {
                 .gpus
                 .iter()
                 .any(|(gpu, state)| *state == GpuState::Ok && self.found.state(Some(*gpu)) != GpuState::Ok);
+            if is_back {
+                // What could not be watched on it while it was lost can be now.
+                self.end()?;
+                return self.build(outline, now);
+            }
             self.outline = outline;
             self.list_again()?;
-            if self.found.targets.keys().eq(&was) && !is_back {
+            if self.found.targets.keys().eq(&was) {
                 return Ok(());
             }
-            // What could not be watched on a GPU while it was lost is watched on one that is back.
+            // A device has its name at last.
             self.end()?;
             let outline = self.outline.clone();
             return self.build(outline, now);
@@ -321,10 +326,11 @@ impl<'a, D: Dcgm> Session<'a, D> {
                 self.polls.iter_mut().skip(at).for_each(|poll| poll.whole_until = Some(until));
             }
             Step::Settle(a, b) => {
-                let fields = |place: usize| {
-                    self.polls.get(place).map(|poll| poll.unit.fields.clone()).unwrap_or_default()
-                };
-                self.caller.link.send(state::conflict(&fields(a), &fields(b)));
+                let halves = self.polls.get(a).zip(self.polls.get(b));
+                // Where one is blank still, it holds both of the pair: the search goes on in it.
+                if let Some((a, b)) = halves.filter(|(a, b)| a.blank_reads == 0 && b.blank_reads == 0) {
+                    self.caller.link.send(state::conflict(&a.unit.fields, &b.unit.fields));
+                }
                 for place in [a, b] {
                     if let Some(poll) = self.polls.get_mut(place) {
                         poll.pair = None;
@@ -340,6 +346,7 @@ impl<'a, D: Dcgm> Session<'a, D> {
             let Some(verdict) = self.profiling.verdict(gpu, every, now.mono) else { continue };
             let hw_id = self.found.hw_id(gpu);
             match verdict {
+                Verdict::Mended if self.profiling.any_stuck() => {}
                 Verdict::Mended => self.caller.link.send(state::profiling_up(&hw_id)),
                 Verdict::Stuck | Verdict::StillStuck => {
                     self.caller.link.send(state::stuck(&hw_id));

@@ -45,6 +45,7 @@ fn a_gpu_is_told_with_all_that_names_it() {
     };
     assert_eq!(first, want);
     assert_eq!(devices.len(), 2);
+    assert_eq!((devices[1].index, devices[1].minor), (Some(1), Some(1)));
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn a_switch_is_named_by_its_address() {
     let fake = Fake::new(0);
     {
         let mut world = fake.world.borrow_mut();
-        world.switches = vec![4];
+        world.switches = vec![4, 5];
         world.value = Box::new(|entity, field, _, _| match (entity.group, field) {
             (EntityGroup::Switch, 866) => Says::Int(0),
             (EntityGroup::Switch, 867) => Says::Int(0xc3),
@@ -148,7 +149,9 @@ fn a_switch_is_named_by_its_address() {
             _ => Says::Int(40),
         });
     }
-    assert_eq!(rows(&just(&fake, &[858], 1), "nvswitch-0000:c3:00.0", 858), ["0:40"]);
+    let told = just(&fake, &[858], 1);
+    assert_eq!(rows(&told, "nvswitch-0000:c3:00.0", 858), ["0:40"]);
+    assert_eq!(rows(&told, "nvswitch-5", 858), ["0:40"], "it tells the address of the other one");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::super::engine::{Entity, ReturnCode};
 use super::super::fake::{EPOCH_US, Fake, Says};
 use super::super::session::Memory;
 use super::{just, play, rows, states, watched};
+use crate::wire::report::Kind;
 
 #[test]
 fn a_refused_field_takes_no_other_with_it() {
@@ -133,6 +134,8 @@ fn a_pair_in_one_group_is_split_and_told_once() {
         let rows = rows(&told, "GPU-0", *field);
         assert_eq!(rows.last().unwrap(), "19:19", "{field}: {rows:?}");
     }
+    let apart = |state: &Kind| matches!(state, Kind::State(s) if s.what.contains("310, 311, 312, 313, 390, 391 with"));
+    assert!(told.iter().any(|(_, kind)| apart(kind)));
     let conflicts = states(&told).iter().filter(|state| state.ends_with("conflict")).count();
     assert_eq!(conflicts, 1, "{:?}", states(&told));
 }
@@ -200,7 +203,7 @@ fn nothing_is_lost_of_a_device_when_the_engine_is_made_anew() {
 
 fn key_of(told: &super::Told, hw_id: &str) -> u32 {
     let devices = told.iter().find_map(|(_, kind)| match kind {
-        crate::wire::report::Kind::Inventory(inventory) => Some(inventory.devices.clone()),
+        Kind::Inventory(inventory) => Some(inventory.devices.clone()),
         _ => None,
     });
     devices.unwrap().iter().find(|d| d.hw_id == hw_id).unwrap().key
