@@ -126,7 +126,7 @@ impl<'a, D: Driver> Collector<'a, D> {
     fn list(&mut self) -> Said<Vec<Known>> {
         let mut all = Vec::new();
         for index in 0..self.driver.count()? {
-            let (gpu, mut state) = match self.driver.gpu(index) {
+            let (gpu, mut state) = match self.identity(index) {
                 Ok(gpu) => (gpu, 0),
                 Err(Fault::NoDriver(words)) => return Err(Fault::NoDriver(words)),
                 Err(Fault::Lost) => match self.memory.gpus.get(&index) {
@@ -171,6 +171,15 @@ impl<'a, D: Driver> Collector<'a, D> {
             all.extend(migs);
         }
         Ok(all)
+    }
+
+    /// What names a GPU does not change: it is asked for once.
+    fn identity(&self, index: u32) -> Said<Gpu> {
+        let uuid = self.driver.uuid(index)?;
+        match self.memory.gpus.get(&index).filter(|gpu| gpu.uuid == uuid) {
+            Some(gpu) => Ok(gpu.clone()),
+            None => self.driver.gpu(index),
+        }
     }
 
     fn instance(&mut self, gpu: u32, mig: Mig, parent: &Device) -> Option<Known> {

@@ -111,6 +111,9 @@ pub(super) trait Driver {
     /// Release of the driver, and of the library.
     fn versions(&self) -> Said<(String, String)>;
     fn count(&self) -> Said<u32>;
+    /// Name of a GPU: proof that it answers.
+    fn uuid(&self, index: u32) -> Said<String>;
+    /// All that names it; it stays as it is.
     fn gpu(&self, index: u32) -> Said<Gpu>;
     fn instances(&self, index: u32, about: &str) -> Said<Vec<Mig>>;
     fn processes(&self, place: Place, kind: GpuContext, about: &str) -> Said<Vec<Process>>;

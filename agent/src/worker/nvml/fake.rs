@@ -27,6 +27,8 @@ pub(super) struct Fake {
     pub(super) slow: RefCell<HashMap<u16, Duration>>,
     pub(super) refused: RefCell<HashMap<u16, Fault>>,
     pub(super) gone: Cell<bool>,
+    /// How often a GPU was asked for all that names it.
+    pub(super) identities: Cell<u32>,
 }
 
 pub(super) fn kind(context: GpuContext) -> u8 {
@@ -58,7 +60,12 @@ impl Fake {
             slow: RefCell::default(),
             refused: RefCell::default(),
             gone: Cell::new(false),
+            identities: Cell::new(0),
         }
+    }
+
+    fn answers(&self, index: u32) -> Said<Gpu> {
+        self.gpus.borrow().get(&index).cloned().unwrap_or(Err(Fault::NotFound))
     }
 
     pub(super) fn pass(&self, time: Duration) {
@@ -80,8 +87,13 @@ impl Driver for Fake {
         Ok(u32::try_from(self.gpus.borrow().len()).unwrap())
     }
 
+    fn uuid(&self, index: u32) -> Said<String> {
+        self.answers(index).map(|gpu| gpu.uuid)
+    }
+
     fn gpu(&self, index: u32) -> Said<Gpu> {
-        self.gpus.borrow().get(&index).cloned().unwrap_or(Err(Fault::NotFound))
+        self.identities.set(self.identities.get() + 1);
+        self.answers(index)
     }
 
     fn instances(&self, index: u32, _: &str) -> Said<Vec<Mig>> {
@@ -90,7 +102,7 @@ impl Driver for Fake {
 
     fn processes(&self, place: Place, context: GpuContext, _: &str) -> Said<Vec<Process>> {
         if let Place::Gpu(index) = place {
-            self.gpu(index)?;
+            self.answers(index)?;
         }
         let listed = self.processes.borrow().get(&(place, kind(context))).cloned().unwrap_or_default();
         Ok(listed.into_iter().map(|(pid, bytes)| Process { pid: Pid(pid), memory: Some(bytes) }).collect())
@@ -103,7 +115,7 @@ impl Driver for Fake {
 
     fn read(&self, place: Place, query: &Query, _: &str, each: Each<'_>) -> Said<()> {
         if let Place::Gpu(index) = place {
-            self.gpu(index)?;
+            self.answers(index)?;
         }
         for field in query.fields() {
             if let Some(time) = self.slow.borrow().get(&field) {

@@ -177,9 +177,14 @@ impl Driver for Opened<'_> {
         self.call("nvmlDeviceGetCount_v2", "", || self.nvml.device_count())
     }
 
-    fn gpu(&self, index: u32) -> Said<Gpu> {
+    fn uuid(&self, index: u32) -> Said<String> {
         let device = self.device(Place::Gpu(index), "")?;
-        let uuid = self.call("nvmlDeviceGetUUID", "", || device.uuid())?;
+        self.call("nvmlDeviceGetUUID", "", || device.uuid())
+    }
+
+    fn gpu(&self, index: u32) -> Said<Gpu> {
+        let uuid = self.uuid(index)?;
+        let device = self.device(Place::Gpu(index), &uuid)?;
         let about = uuid.as_str();
         let architecture = self.call("nvmlDeviceGetArchitecture", about, || device.architecture());
         let cpus = self.call("nvmlDeviceGetCpuAffinity", about, || device.cpus_near(CPUS));

@@ -101,6 +101,8 @@ fn a_gpu_and_its_mig_devices_are_told_with_exact_names() {
         assert_eq!(devices[1].pci.as_deref(), Some("0000:31:00.0"));
         assert_eq!(devices[2].mig_profile.as_deref(), Some("1g.12gb+me"));
         assert_eq!(devices[2].parent.as_deref(), Some("GPU-1"));
+        bench.play(9, false);
+        assert_eq!(fake.identities.get(), 2, "once each");
     });
 }
 
