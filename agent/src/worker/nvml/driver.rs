@@ -99,6 +99,7 @@ pub(super) enum Query {
     EventReasons,
     Memory,
     PState,
+    PcieReplays,
     /// NVML field values: DCGM's id and NVML's.
     Values(Vec<(u16, u32)>),
 }

@@ -294,6 +294,9 @@ impl Driver for Opened<'_> {
             Query::PState => self.one(query, about, each, || {
                 device.performance_state().map(|state| Content::Int(state.as_c().into()))
             }),
+            Query::PcieReplays => {
+                self.one(query, about, each, || device.pcie_replay_counter().map(|n| Content::Int(n.into())))
+            }
             Query::Values(ids) => self.values(&device, ids, about, each),
         }
     }
