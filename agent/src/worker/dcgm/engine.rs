@@ -109,6 +109,8 @@ pub(super) trait Dcgm {
     fn set_health(&self, group: Self::Group, every: Duration) -> Answer<()>;
     fn check_health(&self, group: Self::Group) -> Answer<Vec<Incident>>;
     fn metric_groups(&self, gpu: u32) -> Answer<Vec<MetricGroup>>;
+    /// Somebody paused the profiling module (or another module, for a diagnosis).
+    fn is_paused(&self) -> Answer<bool>;
     fn pause(&self) -> Answer<()>;
     fn resume(&self) -> Answer<()>;
 }

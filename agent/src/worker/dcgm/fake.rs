@@ -49,6 +49,7 @@ pub(super) struct World {
     pub(super) incidents: Vec<Incident>,
     pub(super) metric_groups: Vec<MetricGroup>,
     pub(super) pause: Answer<()>,
+    pub(super) paused_elsewhere: bool,
     pub(super) first_latest: Answer<()>,
     pub(super) unknown: HashSet<u16>,
     pub(super) dead: bool,
@@ -106,6 +107,7 @@ impl Fake {
             incidents: Vec::new(),
             metric_groups: Vec::new(),
             pause: Ok(()),
+            paused_elsewhere: false,
             first_latest: Ok(()),
             unknown: HashSet::new(),
             dead: false,
@@ -327,6 +329,10 @@ impl Dcgm for Fake {
 
     fn metric_groups(&self, _: u32) -> Answer<Vec<MetricGroup>> {
         Ok(self.alive()?.metric_groups.clone())
+    }
+
+    fn is_paused(&self) -> Answer<bool> {
+        Ok(self.alive()?.paused_elsewhere)
     }
 
     fn pause(&self) -> Answer<()> {

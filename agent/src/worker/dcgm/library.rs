@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use dcgm_ffi::link::{self, Link};
-use dcgm_ffi::{Address, Engine, Error, FieldGroup, GpuStatus, Group, Level, Library, LinkState};
+use dcgm_ffi::{
+    Address, Engine, Error, FieldGroup, GpuStatus, Group, Level, Library, LinkState, ModuleState,
+};
 
 use super::choose::Choice;
 use super::engine::{
@@ -209,6 +211,11 @@ impl Dcgm for Reached<'_> {
         let own =
             groups.into_iter().map(|g| MetricGroup { major: g.major, minor: g.minor, fields: g.fields });
         Ok(own.collect())
+    }
+
+    fn is_paused(&self) -> Answer<bool> {
+        let modules = self.engine.module_statuses().map_err(code)?;
+        Ok(modules.iter().any(|module| module.state == ModuleState::Paused))
     }
 
     fn pause(&self) -> Answer<()> {

@@ -349,6 +349,12 @@ impl<'a, D: Dcgm> Session<'a, D> {
                 Verdict::Mended if self.profiling.any_stuck() => {}
                 Verdict::Mended => self.caller.link.send(state::profiling_up(&hw_id)),
                 Verdict::Stuck | Verdict::StillStuck => {
+                    // Another client, or a diagnosis, may have paused it: then it is not stuck, and is left alone.
+                    let paused = self.caller.call("dcgmModuleGetStatuses", "", D::is_paused);
+                    if unless_gone(paused)? {
+                        self.caller.link.send(state::paused_elsewhere());
+                        continue;
+                    }
                     self.caller.link.send(state::stuck(&hw_id));
                     let mut place = self.polls.len();
                     while place > 0 {

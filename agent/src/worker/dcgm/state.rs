@@ -66,6 +66,18 @@ pub(super) fn paused() -> Kind {
     report(PROFILING, false, "paused", what, "`warpgauge profiling resume` when the other profiler is done")
 }
 
+/// Profiling is paused, but not by us.
+pub(super) fn paused_elsewhere() -> Kind {
+    let what = "the engine's modules are paused by another client or by a diagnosis".to_owned();
+    report(
+        PROFILING,
+        false,
+        "paused",
+        what,
+        "resume it there (dcgmi profile --resume), or wait for the diagnosis",
+    )
+}
+
 /// Profiling of a GPU stands still.
 pub(super) fn stuck(hw_id: &str) -> Kind {
     let what = format!("profiling values of {hw_id} stand still or are gone");

@@ -119,3 +119,20 @@ fn values_that_stand_still_are_told_and_mended() {
     assert_eq!(states[1], "60 profiling false stuck");
     assert_eq!(states[2], "80 profiling true");
 }
+
+/// Blank from second 5 on; the states after the first.
+fn check_blank(paused_elsewhere: bool, want: &[&str]) {
+    let fake = Fake::new(1);
+    fake.world.borrow_mut().paused_elsewhere = paused_elsewhere;
+    fake.world.borrow_mut().value = Box::new(|_, field, _, us| match field {
+        1002 if us >= EPOCH_US + 5_000_000 => Says::Blank,
+        _ => Says::Int((us - EPOCH_US) / 1_000_000),
+    });
+    assert_eq!(states(&just(&fake, &[203, 1002], 20))[1..], *want);
+}
+
+#[test]
+fn what_another_client_paused_is_not_stuck() {
+    check_blank(true, &["9 profiling false paused"]);
+    check_blank(false, &["9 profiling false stuck"]);
+}

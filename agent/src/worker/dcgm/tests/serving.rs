@@ -118,6 +118,7 @@ impl Dcgm for Mortal {
         set_health(group: u64, every: std::time::Duration) -> Answer<()>;
         check_health(group: u64) -> Answer<Vec<Incident>>;
         metric_groups(gpu: u32) -> Answer<Vec<MetricGroup>>;
+        is_paused() -> Answer<bool>;
         pause() -> Answer<()>;
         resume() -> Answer<()>;
     }
