@@ -7,11 +7,15 @@
 //! Reading order: [`run`] → `io` (the loop) → [`link`] (what the threads share) → [`dcgm`] and [`nvml`] (the threads).
 
 mod calls;
+pub mod cpu_list;
 pub mod dcgm;
 mod io;
+pub mod keys;
 pub mod link;
 mod lock;
+pub mod moment;
 pub mod nvml;
+pub mod pci_text;
 mod rights;
 mod threads;
 

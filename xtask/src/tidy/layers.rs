@@ -11,7 +11,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("worker", &["wire", "model", "host"]), // another process: what it says is a source's to read
     ("telemetry", &[]),
-    ("wire", &[]),
     ("host", &["model", "config"]),
     ("config", &["host", "model"]),
     ("sources", &["model", "host", "config", "telemetry", "wire"]),

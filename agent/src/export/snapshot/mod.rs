@@ -110,7 +110,6 @@ impl Snapshot {
                 | Signal::Process { .. }
                 | Signal::Call { .. }
                 | Signal::Thread { .. }
-                | Signal::VendorCalls { .. }
                 | Signal::DriverLog { .. }
                 | Signal::Allocation { .. }
                 | Signal::Tick { .. }

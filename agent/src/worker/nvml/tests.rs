@@ -1,0 +1,254 @@
+//! Behaviour of the NVML core on a scripted driver.
+//!
+//! In: a [`Fake`]. Out: reports. What can go wrong: nothing waits; time is a number here.
+
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use super::collector::{Collector, Memory, NumaNode};
+use super::driver::{Fault, Mig, Place, Used};
+use super::fake::Fake;
+use crate::model::{Absence, MonoNs};
+use crate::wire::report::{Content, Device, Kind, Process};
+use crate::worker::link::Link;
+
+#[derive(Debug)]
+struct Node;
+
+impl NumaNode for Node {
+    fn of(&self, pci: &str) -> Option<u32> {
+        (pci == "0000:31:00.0").then_some(1)
+    }
+}
+
+struct Bench<'a> {
+    collector: Collector<'a, Fake>,
+    fake: &'a Fake,
+    out: Receiver<Kind>,
+}
+
+fn bench<'a>(fake: &'a Fake, memory: &'a mut Memory, test: impl FnOnce(&mut Bench<'a>)) {
+    let (link, out) = Link::for_tests();
+    // A test's link lives as long as the test.
+    let link: &'a Link = Box::leak(Box::new(link));
+    let every = Duration::from_secs(1);
+    let collector = Collector::open(fake, link, memory, &Node, every, fake.now.get().mono).unwrap();
+    test(&mut Bench { collector, fake, out });
+}
+
+impl Bench<'_> {
+    /// Steps through some seconds and collects what was said.
+    fn play(&mut self, seconds: u64, basic: bool) -> Vec<Kind> {
+        let end = self.fake.now.get().mono.after(Duration::from_secs(seconds));
+        loop {
+            let now = self.fake.now.get().mono;
+            let due: MonoNs = self.collector.step(basic, &|| self.fake.now.get()).unwrap();
+            if due >= end {
+                self.fake.pass(end.since(self.fake.now.get().mono).unwrap_or_default());
+                return self.out.try_iter().collect();
+            }
+            self.fake.pass(due.since(now).unwrap_or_default().max(Duration::from_millis(1)));
+        }
+    }
+}
+
+fn inventories(told: &[Kind]) -> Vec<Vec<Device>> {
+    let of = |kind: &Kind| match kind {
+        Kind::Inventory(inventory) => Some(inventory.devices.clone()),
+        _ => None,
+    };
+    told.iter().filter_map(of).collect()
+}
+
+fn processes(told: &[Kind], key: u32) -> Vec<Vec<Process>> {
+    let of = |kind: &Kind| match kind {
+        Kind::Processes(processes) if processes.key == key => Some(processes.processes.clone()),
+        _ => None,
+    };
+    told.iter().filter_map(of).collect()
+}
+
+/// The last value of a field of a device.
+fn last(told: &[Kind], key: u32, field: u16) -> Option<Content> {
+    let of = |kind: &Kind| match kind {
+        Kind::Samples(samples) if samples.key == key => {
+            samples.values.iter().find(|v| v.field == u32::from(field)).and_then(|v| v.content.clone())
+        }
+        _ => None,
+    };
+    told.iter().filter_map(of).next_back()
+}
+
+fn absent(why: Absence) -> Option<Content> {
+    let place = Absence::ALL.iter().position(|a| *a == why).unwrap();
+    Some(Content::Absent(u32::try_from(place).unwrap()))
+}
+
+fn mig(uuid: &str, index: u32, profile: &str) -> Mig {
+    Mig { uuid: uuid.into(), index, profile: Some(profile.into()) }
+}
+
+#[test]
+fn a_gpu_and_its_mig_devices_are_told_with_exact_names() {
+    let fake = Fake::new(2);
+    fake.migs.borrow_mut().push((1, mig("MIG-a", 0, "1g.12gb+me")));
+    bench(&fake, &mut Memory::default(), |bench| {
+        let told = bench.play(1, false);
+        let devices = inventories(&told).remove(0);
+        let names: Vec<&str> = devices.iter().map(|d| d.hw_id.as_str()).collect();
+        assert_eq!(names, ["GPU-0", "GPU-1", "MIG-a"]);
+        assert_eq!((devices[1].index, devices[1].minor, devices[1].numa_node), (Some(1), Some(1), Some(1)));
+        assert_eq!(devices[1].pci.as_deref(), Some("0000:31:00.0"));
+        assert_eq!(devices[2].mig_profile.as_deref(), Some("1g.12gb+me"));
+        assert_eq!(devices[2].parent.as_deref(), Some("GPU-1"));
+        bench.play(9, false);
+        assert_eq!(fake.identities.get(), 2, "once each");
+    });
+}
+
+#[test]
+fn processes_have_memory_use_and_kind() {
+    let fake = Fake::new(1);
+    let gpu = Place::Gpu(0);
+    fake.processes.borrow_mut().insert((gpu, 0), vec![(10, 1_000), (11, 2_000)]);
+    fake.processes.borrow_mut().insert((gpu, 2), vec![(11, 2_000)]);
+    fake.processes.borrow_mut().insert((gpu, 1), vec![(12, 5)]);
+    *fake.used.borrow_mut() = vec![
+        Used { pid: 10, at_us: 100, sm: 30 },
+        Used { pid: 10, at_us: 200, sm: 50 },
+        Used { pid: 11, at_us: 150, sm: 4_294_967_295 },
+        Used { pid: 99, at_us: 150, sm: 7 },
+    ];
+    bench(&fake, &mut Memory::default(), |bench| {
+        let told = bench.play(2, false);
+        let lists = processes(&told, 1);
+        let process =
+            |pid, memory, sm, context| Process { pid, memory: Some(memory), sm_utilization: sm, context };
+        let first =
+            vec![process(10, 1_000, Some(0.5), 0), process(11, 2_000, None, 2), process(12, 5, None, 1)];
+        assert_eq!(lists[0], first);
+        assert_eq!(lists[1][0].sm_utilization, None, "the same samples are not counted again");
+    });
+    assert_eq!(*fake.asked_since.borrow(), [0, 200]);
+}
+
+#[test]
+fn a_parted_gpu_has_its_processes_and_memory_told_by_its_parts() {
+    let fake = Fake::new(1);
+    fake.migs.borrow_mut().push((0, mig("MIG-a", 3, "1g.12gb")));
+    fake.processes.borrow_mut().insert((Place::Gpu(0), 0), vec![(10, 1)]);
+    fake.processes.borrow_mut().insert((Place::Mig(0, 3), 0), vec![(10, 1)]);
+    bench(&fake, &mut Memory::default(), |bench| {
+        let told = bench.play(1, true);
+        assert_eq!(processes(&told, 1), [vec![]]);
+        assert_eq!(processes(&told, 2)[0].len(), 1);
+        assert_eq!(last(&told, 1, 252), None);
+        assert_eq!(last(&told, 2, 252), Some(Content::Int(252)));
+        assert_eq!(last(&told, 1, 150), Some(Content::Int(150)));
+        assert_eq!(last(&told, 2, 150), None);
+    });
+}
+
+#[test]
+fn basic_fields_are_read_only_without_dcgm() {
+    let fake = Fake::new(1);
+    fake.refused.borrow_mut().insert(240, Fault::NotSupported);
+    bench(&fake, &mut Memory::default(), |bench| {
+        let with_dcgm = bench.play(3, false);
+        assert_eq!(last(&with_dcgm, 1, 150), None);
+        assert_eq!(last(&with_dcgm, 1, 1523), Some(Content::Int(1523)), "the recovery action always");
+        let without = bench.play(1, true);
+        assert_eq!(last(&without, 1, 150), Some(Content::Int(150)));
+        assert_eq!(last(&without, 1, 240), absent(Absence::NotSupported));
+    });
+}
+
+#[test]
+fn a_slow_field_is_found_and_left_out() {
+    let fake = Fake::new(1);
+    fake.slow.borrow_mut().insert(245, Duration::from_millis(1_500));
+    bench(&fake, &mut Memory::default(), |bench| {
+        let told = bench.play(20, true);
+        let slow: Vec<String> = told
+            .iter()
+            .filter_map(|kind| match kind {
+                Kind::State(state) => Some(format!("{} {}", state.reason, state.what)),
+                _ => None,
+            })
+            .collect();
+        let want =
+            "slow_query nvmlDeviceGetFieldValues took more than a second for field 245; it is left out";
+        assert_eq!(slow, [want]);
+        assert_eq!(last(&bench.play(1, true), 1, 244), Some(Content::Int(244)), "the others go on");
+        assert_eq!(last(&bench.play(1, true), 1, 245), None);
+    });
+}
+
+#[test]
+fn a_lost_gpu_keeps_its_name_and_key() {
+    let fake = Fake::new(2);
+    let mut memory = Memory::default();
+    bench(&fake, &mut memory, |bench| {
+        bench.play(1, true);
+        fake.gpus.borrow_mut().insert(1, Err(Fault::Lost));
+        let told = bench.play(4, true);
+        let devices = inventories(&told).remove(0);
+        assert_eq!(
+            devices.iter().map(|d| (d.hw_id.as_str(), d.state)).collect::<Vec<_>>(),
+            [("GPU-0", 0), ("GPU-1", 1)]
+        );
+        assert!(bench.collector.has_lost());
+        assert_eq!(last(&told, 2, 150), absent(Absence::DeviceLost));
+        assert_eq!(last(&told, 1, 150), Some(Content::Int(150)));
+        assert_eq!(processes(&bench.play(1, true), 2), Vec::<Vec<Process>>::new(), "who ran there may still");
+    });
+}
+
+#[test]
+fn a_driver_that_goes_away_ends_it() {
+    let fake = Fake::new(1);
+    bench(&fake, &mut Memory::default(), |bench| {
+        bench.play(1, false);
+        fake.gone.set(true);
+        fake.pass(Duration::from_secs(3));
+        let ended = bench.collector.step(false, &|| fake.now.get());
+        assert_eq!(ended, Err(Fault::NoDriver("driver not loaded".into())));
+    });
+}
+
+#[test]
+fn fields_are_told_with_their_last_value() {
+    let fake = Fake::new(1);
+    bench(&fake, &mut Memory::default(), |bench| {
+        bench.play(1, true);
+        bench.collector.tell_fields(7);
+        let text = bench.out.try_iter().find_map(|kind| match kind {
+            Kind::Answer(answer) if answer.id == 7 && answer.done => Some(answer.text),
+            _ => None,
+        });
+        let text = text.unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let temperature = lines.iter().find(|line| line["id"] == 150).unwrap();
+        assert_eq!(temperature["status"]["GPU-0"]["value"], 150);
+        assert_eq!(lines.last().unwrap()["device"], "GPU-0");
+    });
+}
+
+#[test]
+fn a_missing_library_is_told_once_and_does_not_end_the_thread() {
+    use crate::wire::order::Configure;
+    use crate::worker::link::Ask;
+    let (link, out) = Link::for_tests();
+    let (asks, asked) = std::sync::mpsc::channel();
+    asks.send(Ask::Fields(3)).unwrap();
+    asks.send(Ask::End).unwrap();
+    let missing = "/nowhere/libnvidia-ml.so.1".to_owned();
+    let configure = Configure { nvml: true, nvml_library: missing.clone(), ..Configure::default() };
+    super::run(&configure, &link, &asked);
+    let told: Vec<Kind> = out.try_iter().collect();
+    let (Kind::State(state), Kind::Answer(answer)) = (&told[0], &told[1]) else { panic!("{told:?}") };
+    assert_eq!((state.name.as_str(), state.up, state.reason.as_str()), ("nvml", false, "no_library"));
+    assert!(state.what.contains(&missing) && !state.remedy.is_empty(), "{state:?}");
+    assert_eq!((answer.id, answer.done, told.len()), (3, false, 2));
+}
