@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::fault::Fault;
 use crate::node::{GPUS_MAX, INSTANCES_MAX, Scenario};
+use crate::overlay::Overlay;
 use crate::version::Version;
 
 /// Largest file.
@@ -48,6 +49,14 @@ pub fn scenario_from(name: &str, text: &str) -> Result<Scenario, Error> {
         Some((key, message)) => Err(Error { file: name.into(), line: line_of(text, key), message }),
         None => Ok(scenario),
     }
+}
+
+/// Checks the text of a `.now` file named `name`.
+///
+/// # Errors
+/// The text says what makes no sense.
+pub fn overlay_from(name: &str, text: &str) -> Result<Overlay, Error> {
+    parse(name, text)
 }
 
 /// The text of a file of bounded size.

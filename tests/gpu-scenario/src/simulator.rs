@@ -222,7 +222,7 @@ impl State {
         let name = path.display().to_string();
         // a file that is gone is an empty one
         let text = if seen.is_some() { load::text_of(path) } else { Ok(String::new()) };
-        match text.and_then(|text| load::parse::<Overlay>(&name, &text)) {
+        match text.and_then(|text| load::overlay_from(&name, &text)) {
             Ok(overlay) => self.world.inject(overlay, now),
             Err(e) => complain(&e.to_string()),
         }

@@ -1,4 +1,6 @@
 //! The simulator against NVIDIA's engine 4.6.0: recorded answers and time lines.
 
 mod every_field;
+mod limits;
+mod nodes;
 mod rig;
