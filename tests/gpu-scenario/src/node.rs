@@ -36,6 +36,10 @@ pub struct Scenario {
     pub request_timeout: f64,
     /// The part of a second at which the engine drains XID events. Unit: s.
     pub drain_phase: f64,
+    /// How long detaching the driver takes; there are no samples meanwhile. Unit: s.
+    pub detach_s: f64,
+    /// How long attaching it takes. Unit: s.
+    pub attach_s: f64,
     /// What a live read of a profiling field does: the real engine dies by SIGSEGV.
     pub live_profiling_crashes: bool,
     /// Keys that all GPUs take over when they do not say them themselves.
@@ -65,6 +69,8 @@ impl Default for Scenario {
             cuda: 12_080,
             request_timeout: 60.0,
             drain_phase: 0.267,
+            detach_s: 0.0,
+            attach_s: 0.0,
             live_profiling_crashes: true,
             defaults: Gpu::default(),
             gpus: Vec::new(),

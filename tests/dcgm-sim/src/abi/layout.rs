@@ -15,9 +15,12 @@ pub(crate) struct Layout {
 
 const LIST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/dcgm/layouts.csv");
 
+/// Size, alignment, fields with their offsets.
+type Listed = (usize, usize, Vec<(String, usize)>);
+
 /// Fields and offsets of a struct, with its size and alignment, in the newest tag that lists it.
-fn listed(name: &str) -> Option<(usize, usize, Vec<(String, usize)>)> {
-    let mut by_tag: BTreeMap<String, (usize, usize, Vec<(String, usize)>)> = BTreeMap::new();
+fn listed(name: &str) -> Option<Listed> {
+    let mut by_tag: BTreeMap<String, Listed> = BTreeMap::new();
     let mut reader = csv::Reader::from_path(LIST).unwrap();
     for row in reader.records().map(Result::unwrap).filter(|row| &row[1] == name) {
         let entry = by_tag

@@ -230,7 +230,13 @@ fn set_driver(call: &str, handle: usize, detached: bool) -> i32 {
         request(call, None, handle, |engine, world, now| {
             engine.set_detached(detached);
             engine.catch_up(world, now);
-            Ok(())
+            let scenario = world.scenario();
+            Ok(world.seconds(now) + if detached { scenario.detach_s } else { scenario.attach_s })
+        })
+        .map(|end| {
+            if !simulator().time_is_set() {
+                simulator().wait_while(|world, now| world.seconds(now) < end);
+            }
         })
     }))
 }

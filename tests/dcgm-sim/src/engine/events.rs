@@ -63,7 +63,9 @@ impl Engine {
         let new: Vec<(i64, Xid)> = lines.skip(self.events.logged).cloned().collect();
         self.events.logged += new.len();
         for (at, xid) in new {
-            if LOGGED.contains(&xid.code) && world.gpu(xid.gpu).is_some() {
+            // a 119 that stood there before the engine is heeded, but never told
+            let told = xid.code != 119 || self.since_us < at;
+            if LOGGED.contains(&xid.code) && told && world.gpu(xid.gpu).is_some() {
                 #[expect(clippy::cast_possible_truncation, reason = "casts of floats clip")]
                 let ts_us = at - (xid.late_s * 1e6) as i64;
                 self.xid(world, (1, xid.gpu), &xid, ts_us);

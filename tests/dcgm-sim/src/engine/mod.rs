@@ -41,6 +41,8 @@ pub(crate) struct Engine {
     /// Set by dcgmDetachDriver.
     detached_by_call: bool,
     was_detached: bool,
+    /// When the last attaching was through. Unit: µs since 1970.
+    attached_us: i64,
     /// Set by dcgmProfPause.
     pub(crate) paused: bool,
     pub(crate) profiling_failed: bool,
@@ -63,16 +65,24 @@ impl Engine {
         let detached = self.is_detached(world, now_us);
         let changed = detached != self.was_detached;
         self.was_detached = detached;
+        let scenario = world.scenario();
+        let takes_s = if detached { scenario.detach_s } else { scenario.attach_s };
+        #[expect(clippy::cast_possible_truncation, reason = "casts of floats clip")]
+        let through_us = now_us.saturating_add((takes_s * 1e6) as i64);
+        if changed && !detached {
+            self.attached_us = through_us;
+        }
         let around = series::Around {
             world,
             detached,
+            attached_us: self.attached_us,
             paused: self.paused,
             dead_from: self.driver_dead_from(world),
             since_us: self.since_us,
         };
         for series in self.series.values_mut() {
             if changed {
-                series.driver_changed(now_us, detached);
+                series.driver_changed(through_us, detached);
             }
             if !self.manual {
                 series.catch_up(&around, now_us);

@@ -64,6 +64,8 @@ impl Watcher {
 pub(crate) struct Around<'a> {
     pub(crate) world: &'a World,
     pub(crate) detached: bool,
+    /// When the last attaching was through. Unit: µs since 1970.
+    pub(crate) attached_us: i64,
     pub(crate) paused: bool,
     pub(crate) dead_from: Option<i64>,
     pub(crate) since_us: i64,
@@ -116,7 +118,7 @@ impl Series {
 
     /// The driver was detached or attached: sampling begins anew at that moment.
     pub(crate) fn driver_changed(&mut self, now_us: i64, detached: bool) {
-        if !self.is_global || detached {
+        if detached || !(self.is_global || is_event(self.row)) {
             self.next_due_us = now_us;
         }
     }
@@ -158,7 +160,7 @@ impl Series {
         if gpu.is_some_and(|gpu| around.world.lost(gpu, due)) && !self.is_global {
             return self.gap(due, BLANKS);
         }
-        if around.detached {
+        if around.detached || due < around.attached_us {
             // what is read as an NVML field value stays frozen, and so do name and UUID
             let frozen = self.row.nvml.is_some() || matches!(self.row.id, 50 | 54);
             return if frozen { self.after_gap = true } else { self.gap(due, 1) };

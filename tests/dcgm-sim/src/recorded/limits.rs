@@ -90,11 +90,8 @@ fn versions_decide_structs_and_calls() {
         let rig = connected(scenario, "");
         group.version = word;
         // SAFETY: a place as large as the largest form
-        assert_eq!(
-            unsafe { groups::dcgmGroupGetInfo(rig.handle, ALL_GPUS, &raw mut *group) },
-            code,
-            "{scenario} {word:x}"
-        );
+        let found = unsafe { groups::dcgmGroupGetInfo(rig.handle, ALL_GPUS, &raw mut *group) };
+        assert_eq!(found, code, "{scenario} {word:x}");
         let calls = if scenario == "h100x4" { 0 } else { -20 };
         assert_eq!(session::dcgmDetachDriver(rig.handle), calls, "{scenario}");
         assert_eq!(session::dcgmAttachDriver(rig.handle), calls, "{scenario}");
@@ -136,8 +133,7 @@ fn the_embedded_engine_runs_once() {
 
 #[test]
 fn a_call_hangs_until_the_fault_is_gone() {
-    let rig =
-        connected("h100x4", "faults:\n- hang: {call: dcgmGetLatestValues_v2, from: 1, seconds: 20}\n");
+    let rig = connected("h100x4", "faults:\n- hang: {call: dcgmGetLatestValues_v2, from: 1, seconds: 20}\n");
     let (_, fields) = rig.field_group("f", &[150]);
     assert_eq!(rig.watch(ALL_GPUS, fields, 1000), 0);
     assert_eq!(rig.latest(ALL_GPUS, fields).0, 0);

@@ -4,3 +4,4 @@ mod every_field;
 mod limits;
 mod nodes;
 mod rig;
+mod timelines;
