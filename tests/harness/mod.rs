@@ -5,6 +5,7 @@ pub mod cgroups;
 pub mod collector;
 pub mod deadline;
 pub mod need;
+pub mod node;
 pub mod programs;
 pub mod received;
 pub mod scratch;

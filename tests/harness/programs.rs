@@ -26,8 +26,8 @@ fn program(name: &str) -> PathBuf {
             return; // `cargo xtask test`, or the demo (perhaps as another user): who started this has built them
         }
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--bins"]).current_dir(workspace());
-        for package in ["warpgauge", "warpgauge-tests", "xtask"] {
+        cargo.args(["build", "--quiet", "--bins", "--lib"]).current_dir(workspace());
+        for package in ["warpgauge", "warpgauge-tests", "xtask", "dcgm-sim", "nvml-sim"] {
             cargo.args(["--package", package]);
         }
         // What cargo says to this test about itself would make build scripts run again.
@@ -75,6 +75,16 @@ pub fn manifest_check() -> PathBuf {
 /// The developer commands.
 pub fn xtask() -> PathBuf {
     program("xtask")
+}
+
+/// The simulated libdcgm.
+pub fn dcgm_sim() -> PathBuf {
+    program("libdcgm_sim.so")
+}
+
+/// The simulated libnvidia-ml.
+pub fn nvml_sim() -> PathBuf {
+    program("libnvml_sim.so")
 }
 
 /// The small built-in OTLP receiver that the demo falls back on.

@@ -1,0 +1,85 @@
+//! A node with simulated GPUs: the vendors' libraries are the simulators', the rest is this machine.
+//!
+//! In: a scenario of `tests/fixtures/scenarios` (or its text). Out: a configuration file that names the simulators, and
+//! an agent to start on it; [`Node::now`] changes the node while it runs. The default configuration has no probes and
+//! no kernel log: a test that wants them says so.
+//! What can go wrong: the simulators were not built.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::agent::Setup;
+use super::programs;
+use super::scratch::Scratch;
+
+/// A simulated node.
+#[derive(Debug)]
+pub struct Node {
+    scratch: Scratch,
+    scenario: PathBuf,
+    start: String,
+}
+
+impl Node {
+    /// The node of `tests/fixtures/scenarios/NAME.yaml`, which begins now.
+    ///
+    /// # Panics
+    /// When there is no such scenario.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn new(test: &str, name: &str) -> Self {
+        let path = programs::workspace().join(format!("tests/fixtures/scenarios/{name}.yaml"));
+        Self::of_text(test, &std::fs::read_to_string(path).expect("a scenario"))
+    }
+
+    /// The node of a scenario's text.
+    ///
+    /// # Panics
+    /// When the disk is full.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn of_text(test: &str, text: &str) -> Self {
+        let scratch = Scratch::new(test);
+        let scenario = scratch.path().join("scenario.yaml");
+        std::fs::write(&scenario, text).expect("a scenario file");
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+        Self { scratch, scenario, start: format!("{:.3}", since.as_secs_f64()) }
+    }
+
+    /// Its folder, with the agent's log and state.
+    pub fn path(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// What is so from now on, beside the scenario: the whole content of its `.now` file. Empty text ends it.
+    ///
+    /// # Panics
+    /// When the disk is full.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn now(&self, text: &str) {
+        let (now, new) = (self.scratch.path().join("scenario.yaml.now"), self.scratch.path().join("now.new"));
+        // In one step: the simulator must not read half of it.
+        std::fs::write(&new, text).expect("a file for now");
+        std::fs::rename(new, now).expect("a file for now");
+    }
+
+    /// An agent on this node. `worker` are lines of the section `worker:` beside the libraries, such as `engine: embedded`.
+    ///
+    /// # Panics
+    /// When the disk is full.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn agent(&self, worker: &str) -> Setup {
+        let mut text = format!(
+            "worker:\n  dcgm_library: {}\n  nvml_library: {}\n",
+            programs::dcgm_sim().display(),
+            programs::nvml_sim().display()
+        );
+        for line in worker.lines() {
+            text.push_str(&format!("  {line}\n"));
+        }
+        let config = self.scratch.path().join("warpgauge.yaml");
+        std::fs::write(&config, text).expect("a configuration");
+        Setup::new(self.scratch.path())
+            .args(&["--config", &config.to_string_lossy(), "--probes", "off", "--kernel-log", "off"])
+            .env("WARPGAUGE_SIM_SCENARIO", &self.scenario.to_string_lossy())
+            .env("WARPGAUGE_SIM_START", &self.start)
+    }
+}
