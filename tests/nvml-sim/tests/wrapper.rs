@@ -3,6 +3,8 @@
 //! In: the library as it is built beside this test, and scenarios: one process for each, since a library reads its
 //! scenario once. Out: a failed process fails the test. What can go wrong: a library that was not built is an error.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -13,7 +15,10 @@ use nvml_wrapper::enum_wrappers::device::{
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
-const NODES: [(&str, fn(&Nvml)); 5] = [
+/// What a node must look like.
+type Look = fn(&Nvml);
+
+const NODES: [(&str, Look); 5] = [
     ("h100x8", eight_gpus),
     ("h100mig", instances),
     ("fault-gpu-lost", lost),

@@ -3,5 +3,6 @@
 mod every_field;
 mod limits;
 mod nodes;
+mod replay;
 mod rig;
 mod timelines;
