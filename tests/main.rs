@@ -16,4 +16,5 @@ mod manifests;
 mod replay;
 mod self_metrics;
 mod unload;
+mod worker_faults;
 mod worker_process;

@@ -132,7 +132,7 @@ async fn a_late_call_is_told_within_4_s_and_the_other_library_goes_on() {
             _ = beat.tick() => {
                 let in_flight = vec![late.clone()];
                 worker.report(Kind::Heartbeat(Heartbeat { in_flight, ..Heartbeat::default() })).await;
-                let value = Value { field: 150, age_ns: 0, content: Some(Content::Int(40)) };
+                let value = Value { field: 150, content: Some(Content::Int(40)), ..Value::default() };
                 let read_ns = mono_now().0;
                 let samples = Samples { origin: 2, key: 1, read_ns, values: vec![value], ..Samples::default() };
                 worker.report(Kind::Samples(samples)).await;
