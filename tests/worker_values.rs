@@ -66,7 +66,7 @@ fn a_field_that_is_refused_takes_no_other_with_it() {
     let scenario = "version: 1\ngpus:\n- fields: {1003: {watch: -38}}\n- {}\n";
     let worker = "groups:\n- {name: profiling, interval: 1s, fields: [1001, 1002, 1003]}";
     let mut live = Live::start("values-refused", scenario, worker, |setup| setup);
-    live.wait_absent(0, "DCGM_FI_PROF_SM_OCCUPANCY_RATIO", "refused", 20);
+    live.wait_absent(0, "DCGM_FI_PROF_SM_OCCUPANCY_RATIO", "conflict", 20);
     for (gpu, metric) in [
         (0, "gpu.dcgm.utilization"),
         (0, "gpu.dcgm.sm.utilization"),
@@ -144,7 +144,7 @@ fn after_xid_119_the_engine_calls_no_driver_and_its_fields_are_stale() {
 
 #[test]
 fn an_xid_is_counted_once_however_many_workers_hear_of_it() {
-    let scenario = format!("{TWO}xids:\n- {{t: -5, gpu: 0, code: 79, source: kmsg}}\n");
+    let scenario = format!("{TWO}xids:\n- {{t: 4, gpu: 0, code: 79, source: kmsg}}\n");
     let worker = format!("{QUICK}\n- {{name: errors, interval: 1s, fields: [230]}}");
     let mut live = Live::flowing("values-xids", &scenario, &worker);
     let count = |live: &mut Live, xid: &str| {
