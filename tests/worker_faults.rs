@@ -4,8 +4,10 @@
 
 use warpgauge_tests::harness::deadline::wait_for;
 use warpgauge_tests::harness::live::{Live, QUICK, TWO, wall_ns};
+use warpgauge_tests::harness::tty::MAJOR;
 use warpgauge_tests::needs;
 
+use crate::driver_calls::Caller;
 use crate::kernel_log::Lines;
 
 const TEMPERATURE: &str = "DCGM_FI_DEV_GPU_TEMP_CELSIUS";
@@ -64,6 +66,35 @@ fn a_call_of_nvml_that_hangs_names_its_gpu() {
     assert_eq!(live.feed.statuses(("gpu.status.source", "dcgm"), "slow"), []);
     live.node.now("");
     live.wait_source("nvml", "up", 3);
+    assert!(live.terminate());
+}
+
+#[test]
+fn driver_calls_are_counted_while_the_worker_hangs() {
+    needs!(Root, Tty0, Probes);
+    let probes = ["--probes", "on", "--probe-majors", &MAJOR.to_string()];
+    let mut live = Live::start("fault-hang-probes", TWO, QUICK, |setup| setup.args(&probes));
+    live.energy(0, 20, 0.0);
+    live.wait_own("warpgauge.probe.info", &[("probe", "ioctl")], 1.0, 60);
+    live.wait_own("warpgauge.source.up", &[("source", "probes")], 1.0, 30);
+    live.node.now("hang:\n- {call: \"*\"}\n");
+    for source in ["dcgm", "nvml"] {
+        live.wait_source(source, "slow", 7);
+    }
+    let count = |live: &mut Live| -> f64 {
+        let of = [("gpu.driver.call", "ioctl"), ("gpu.driver.device", "4:0")];
+        live.feed.latest("gpu.driver.call.duration", &of).iter().map(|point| point.value).sum()
+    };
+    let before = count(&mut live);
+    let mut caller = Caller::alone();
+    assert_eq!(caller.call("open /dev/tty0"), "done\n");
+    for command in 0xde00..0xde10 {
+        caller.call(&format!("ioctl {command}"));
+    }
+    wait_for("the calls", 10, || (count(&mut live) >= before + 16.0).then_some(()));
+    assert_eq!(live.feed.value("warpgauge.source.up", &[("source", "probes")]), Some(1.0));
+    live.node.now("");
+    live.wait_source("dcgm", "up", 3);
     assert!(live.terminate());
 }
 

@@ -95,6 +95,42 @@ fn files_in_place_of_its_directories_cost_the_control_socket_only() {
     });
 }
 
+/// A file system of one page, which is full; gone when dropped.
+struct Full(std::path::PathBuf);
+
+impl Full {
+    fn mount(at: &Path) -> Self {
+        std::fs::create_dir(at).unwrap();
+        let mut mount = std::process::Command::new("mount");
+        let done = mount.args(["-t", "tmpfs", "-o", "size=4k", "none"]).arg(at).status().unwrap();
+        assert!(done.success(), "{}", at.display());
+        std::fs::write(at.join("filling"), [1; 4_096]).unwrap();
+        Self(at.to_path_buf())
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        // Lazily: what is still open goes with its process. A failure leaves a page of memory.
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_costs_the_lock_and_no_value() {
+    needs!(Root);
+    let scratch = Scratch::new("libraries-full-disk");
+    let _full = Full::mount(&scratch.path().join("full"));
+    let state = scratch.path().join("full/state").display().to_string();
+    let mut live =
+        Live::start("libraries-full", TWO, QUICK, |setup| setup.env("WARPGAUGE_STATE_DIR", &state));
+    let first = live.energy(0, 15, 0.0);
+    live.energy(0, 5, first.value + 1.5);
+    let said = live.feed.latest("warpgauge.state.errors", &[]).iter().map(|point| point.value).sum::<f64>();
+    assert!(said > 0.0, "{said}");
+    assert!(live.terminate());
+}
+
 #[test]
 fn a_runtime_directory_that_others_may_write_is_not_used() {
     flows_with("libraries-open", |dir| {
