@@ -47,7 +47,7 @@ impl Collector {
         collector
     }
 
-    /// The small built-in receiver, running: for the demo, never for a test.
+    /// The small built-in receiver, running: for the demo, and for tests that are about what is sent, not about how.
     pub fn built_in(dir: &Path) -> Self {
         let mut collector = Self::stopped(dir);
         collector.program = programs::receiver();
