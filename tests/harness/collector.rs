@@ -114,6 +114,15 @@ impl Collector {
         (!latest.is_empty()).then(|| latest.values().sum())
     }
 
+    /// The latest point of each series of a metric with these attributes (a subset), without those that were ended.
+    pub fn standing(&self, name: &str, attributes: &[(&str, &str)]) -> Vec<Point> {
+        let mut latest = std::collections::BTreeMap::new();
+        for point in self.points().into_iter().filter(|p| p.name == name && p.has(attributes)) {
+            latest.insert(point.attributes.clone(), point);
+        }
+        latest.into_values().filter(|point| !point.value.is_nan()).collect()
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = self.child.as_ref().and_then(|c| i32::try_from(c.id()).ok()).and_then(Pid::from_raw);
         if let Some(pid) = pid {
