@@ -69,7 +69,7 @@ impl Field {
         match self.range.as_str() {
             "ratio" if self.kind == "int" => 1.0,
             "ratio" => (id % 97.0) / 100.0,
-            "percent" => id % 97.0,
+            "percent" | "celsius" => id % 97.0,
             _ => 1_000.0 + id,
         }
     }

@@ -7,6 +7,7 @@ mod degrade;
 mod delivery;
 mod driver_calls;
 mod gpu_entities;
+mod gpu_events;
 mod gpu_fields;
 mod gpu_values;
 mod hung_call;
