@@ -9,6 +9,8 @@ mod driver_calls;
 mod gpu_entities;
 mod gpu_events;
 mod gpu_fields;
+mod gpu_processes;
+mod gpu_profiling;
 mod gpu_values;
 mod hung_call;
 mod image;
