@@ -104,6 +104,10 @@ fn a_pause_by_another_client_is_no_fault() {
     wait_for("the pause", 20, || {
         (collector.latest("warpgauge.source.lack", &lack) == Some(1.0)).then_some(())
     });
+    wait_for("the reason", 10, || (reason(&collector, &hw_id).as_deref() == Some("paused")).then_some(()));
     wait_for("the value again", 30, || has_value(&collector, &hw_id).then_some(()));
+    wait_for("the source again", 30, || {
+        (collector.latest("warpgauge.source.up", &[("source", "profiling")]) == Some(1.0)).then_some(())
+    });
     assert!(agent.terminate().success());
 }

@@ -38,6 +38,8 @@ pub(super) struct Profiling {
     gpus: BTreeMap<u32, Gpu>,
     /// Paused by request.
     pub(super) paused: bool,
+    /// Paused by another client of the engine, or for a diagnosis, as was found when values were gone.
+    pub(super) elsewhere: bool,
 }
 
 /// What is to be done about a GPU.

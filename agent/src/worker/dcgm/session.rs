@@ -13,7 +13,7 @@ use super::identity::Identity;
 use super::inventory::{self, Inventory, Names, Outline, unless_gone};
 use super::plan::Group;
 use super::poll::{Poll, Slots};
-use super::profiling::{Profiling, Verdict};
+use super::profiling::Profiling;
 use super::readings::of_code;
 use super::refusals::{RETRY, Refusals};
 use super::watch::{Unit, Watcher};
@@ -243,7 +243,7 @@ impl<'a, D: Dcgm> Session<'a, D> {
     fn read_polls(&mut self, clock: &dyn Fn() -> Moment) -> Answer<()> {
         let mut anew = Vec::new();
         let (found, profiling) = (&self.found, &mut self.profiling);
-        let paused = profiling.paused;
+        let paused = profiling.paused || profiling.elsewhere;
         for (place, poll) in self.polls.iter_mut().enumerate() {
             let now = clock();
             if now.mono < poll.due {
@@ -339,47 +339,6 @@ impl<'a, D: Dcgm> Session<'a, D> {
             }
         }
         Ok(())
-    }
-
-    fn judge_profiling(&mut self, now: Moment) -> Answer<()> {
-        for (gpu, every) in self.profiled() {
-            let Some(verdict) = self.profiling.verdict(gpu, every, now.mono) else { continue };
-            let hw_id = self.found.hw_id(gpu);
-            match verdict {
-                Verdict::Mended if self.profiling.any_stuck() => {}
-                Verdict::Mended => self.caller.link.send(state::profiling_up(&hw_id)),
-                Verdict::Stuck | Verdict::StillStuck => {
-                    // Another client, or a diagnosis, may have paused it: then it is not stuck, and is left alone.
-                    let paused = self.caller.call("dcgmModuleGetStatuses", "", D::is_paused);
-                    if unless_gone(paused)? {
-                        self.caller.link.send(state::paused_elsewhere());
-                        continue;
-                    }
-                    self.caller.link.send(state::stuck(&hw_id));
-                    let mut place = self.polls.len();
-                    while place > 0 {
-                        place -= 1;
-                        if self.polls.get(place).is_some_and(|poll| poll.profiling == Some(gpu)) {
-                            self.watch_anew(place, now)?;
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// GPUs whose profiling fields are read, with the longest interval.
-    fn profiled(&self) -> Vec<(u32, Duration)> {
-        let mut gpus: Vec<(u32, Duration)> = Vec::new();
-        for poll in &self.polls {
-            let Some(gpu) = poll.profiling else { continue };
-            match gpus.iter_mut().find(|(id, _)| *id == gpu) {
-                Some((_, every)) => *every = poll.unit.every.max(*every),
-                None => gpus.push((gpu, poll.unit.every)),
-            }
-        }
-        gpus
     }
 
     fn retry(&mut self, now: Moment) -> Answer<()> {

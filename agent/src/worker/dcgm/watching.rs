@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use super::engine::{Answer, Dcgm, Entity, ReturnCode};
-use super::inventory::Inventory;
+use super::inventory::{Inventory, unless_gone};
 use super::plan::{self, Want};
 use super::poll::Poll;
+use super::profiling::Verdict;
 use super::refusals::{RETRY, Refusals};
 use super::session::Session;
 use super::watch::Refused;
@@ -59,7 +60,7 @@ impl<D: Dcgm> Session<'_, D> {
                     let groups = self
                         .caller
                         .call("dcgmProfGetSupportedMetricGroups", &hw_id, |d| d.metric_groups(gpu));
-                    let (kept, left) = multi_pass::choose(&fields, &super::inventory::unless_gone(groups)?);
+                    let (kept, left) = multi_pass::choose(&fields, &unless_gone(groups)?);
                     let code = ReturnCode::PROFILING_MULTI_PASS;
                     for &entity in &want.entities {
                         refused.extend(left.iter().map(|&field| Refused { entity, field, code }));
@@ -184,6 +185,55 @@ impl<D: Dcgm> Session<'_, D> {
         }
         let how = if unwatched { "profiling fields are watched again" } else { "the engine profiles again" };
         Ok((true, how.to_owned()))
+    }
+
+    /// Says which GPUs' profiling stands still or works again, and watches anew what is stuck.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub(super) fn judge_profiling(&mut self, now: Moment) -> Answer<()> {
+        for (gpu, every) in self.profiled() {
+            let Some(verdict) = self.profiling.verdict(gpu, every, now.mono) else { continue };
+            let hw_id = self.found.hw_id(gpu);
+            match verdict {
+                Verdict::Mended if self.profiling.any_stuck() => {}
+                Verdict::Mended => {
+                    self.profiling.elsewhere = false;
+                    self.caller.link.send(state::profiling_up(&hw_id));
+                }
+                Verdict::Stuck | Verdict::StillStuck => {
+                    // Another client, or a diagnosis, may have paused it: then it is not stuck, and is left alone.
+                    let paused = self.caller.call("dcgmModuleGetStatuses", "", D::is_paused);
+                    self.profiling.elsewhere = unless_gone(paused)?;
+                    if self.profiling.elsewhere {
+                        self.caller.link.send(state::paused_elsewhere());
+                        continue;
+                    }
+                    self.caller.link.send(state::stuck(&hw_id));
+                    let mut place = self.polls.len();
+                    while place > 0 {
+                        place -= 1;
+                        if self.polls.get(place).is_some_and(|poll| poll.profiling == Some(gpu)) {
+                            self.watch_anew(place, now)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// GPUs whose profiling fields are read, with the longest interval.
+    fn profiled(&self) -> Vec<(u32, Duration)> {
+        let mut gpus: Vec<(u32, Duration)> = Vec::new();
+        for poll in &self.polls {
+            let Some(gpu) = poll.profiling else { continue };
+            match gpus.iter_mut().find(|(id, _)| *id == gpu) {
+                Some((_, every)) => *every = poll.unit.every.max(*every),
+                None => gpus.push((gpu, poll.unit.every)),
+            }
+        }
+        gpus
     }
 
     /// Whether profiling works, or why it works nowhere; nothing where it is not wanted.

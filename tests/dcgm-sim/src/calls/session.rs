@@ -188,7 +188,7 @@ pub(crate) unsafe extern "C" fn dcgmHostengineIsHealthy(handle: usize, health: *
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dcgmModuleGetStatuses(handle: usize, list: *mut ModuleStatuses) -> i32 {
-    code(request("dcgmModuleGetStatuses", None, handle, |engine, world, _| {
+    code(request("dcgmModuleGetStatuses", None, handle, |engine, world, now_us| {
         // SAFETY: the caller's promise
         let list = unsafe { versioned(list, &[version_word::<ModuleStatuses>(1)]) }?;
         let profiling_module =
@@ -197,6 +197,7 @@ pub(crate) unsafe extern "C" fn dcgmModuleGetStatuses(handle: usize, list: *mut 
             0 | 1 => 3,
             4 if engine.health_loaded => 3,
             8 if engine.profiling_failed => 2,
+            8 if profiling_module && (engine.paused || world.paused(now_us)) => 5,
             8 if profiling_module => 3,
             9 if world.scenario().cpus.is_empty() => 2,
             9 => 3,
