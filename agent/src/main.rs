@@ -176,7 +176,7 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         Err(refused) => return Ok(refused),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .max_blocking_threads(4)
+        .max_blocking_threads(8) // one for each look, whatever hangs
         .enable_all()
         .build()
         .context("cannot start the runtime")?;

@@ -48,8 +48,14 @@ impl Played {
         let telemetry = Telemetry::default();
         let (desk, questions) = desk();
         let (hold, stop) = (DriverHold::default(), CancellationToken::new());
-        let parts =
-            Parts { config, host: HostRoot::default(), lock_dir: None, hold: hold.clone(), questions };
+        let parts = Parts {
+            config,
+            host: HostRoot::default(),
+            lock_dir: None,
+            hold: hold.clone(),
+            questions,
+            board: super::board::Board::default(),
+        };
         let mut shared = Worker::new(parts, &telemetry).into_shared();
         let (tx, signals) = queue(1_000);
         let outlet = Outlet::new(tx, "worker", &telemetry);
