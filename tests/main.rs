@@ -5,7 +5,9 @@
 mod command_line;
 mod degrade;
 mod delivery;
+mod doctor;
 mod driver_calls;
+mod fields;
 mod gpu_values;
 mod hung_call;
 mod image;

@@ -111,8 +111,8 @@ fn own_look(config: &Config) -> (Seen, Check) {
         Ended::Complete => (Check::yes(NAME, "it starts, talks and ends"), None),
         Ended::Late => {
             let what = match calls.as_str() {
-                "" => format!("no answer within {} s", PATIENCE.as_secs()),
-                calls => format!("{calls} has not come back within {} s", PATIENCE.as_secs()),
+                "" => "a library has not answered in time".to_owned(),
+                calls => format!("{calls} has not come back"),
             };
             let remedy = "look at the kernel log for XIDs and hung tasks; the agent itself goes on without";
             (Check::unknown(NAME, what.clone(), remedy), Some(what))

@@ -15,6 +15,8 @@ use crate::sources::worker::board::Standing;
 const MISMATCH: &str = "the library and the loaded kernel module are of different releases: restart the node, or stop \
                         all users of the driver and reload it (rmmod, modprobe); in a container make the pod anew";
 const WAIT: &str = "ask again; the agent's log names the call that is late";
+/// The module that fails on every node without a Grace CPU.
+const GRACE: &str = "sysmon";
 /// Kinds of devices, as the answer numbers them.
 const GPU: u64 = 1;
 const MIG: u64 = 2;
@@ -127,8 +129,12 @@ fn modules(seen: &Seen) -> Check {
     }
     let all: Vec<String> =
         by_state.iter().map(|(state, names)| format!("{state}: {}", names.join(", "))).collect();
-    let what = all.join("; ");
-    match (by_state.contains_key("failed"), told.is_empty()) {
+    let mut what = all.join("; ");
+    let failed = by_state.get("failed").map(Vec::as_slice).unwrap_or_default();
+    if failed.contains(&GRACE) {
+        what.push_str(" (sysmon is for Grace CPUs only)");
+    }
+    match (failed.iter().any(|name| *name != GRACE), told.is_empty()) {
         (true, _) => Check::no(NAME, what, "see the engine's log; a module that failed needs a new engine"),
         (false, true) => Check::unknown(NAME, "the engine does not tell", ""),
         (false, false) => Check::yes(NAME, what),
@@ -180,20 +186,21 @@ fn devices(seen: &Seen, kind: u64) -> Vec<(&str, &Json)> {
 fn gpus(seen: &Seen) -> Check {
     const NAME: &str = "GPUs";
     let gpus = devices(seen, GPU);
-    let lost: Vec<&str> = gpus
+    let mut lost: Vec<String> = gpus
         .iter()
         .filter(|(_, gpu)| gpu.get("state").and_then(Json::as_u64) == Some(1))
-        .map(|(name, _)| *name)
+        .map(|(name, _)| (*name).to_owned())
         .collect();
+    // One that was lost before anybody asked its name has none.
+    let nameless = capability(seen, "nameless").and_then(Json::as_array).into_iter().flatten();
+    let nameless: Vec<u64> = nameless.filter_map(|gpu| gpu.get("id")?.as_u64()).collect();
+    lost.extend(nameless.iter().map(|id| format!("number {id} of the engine, which has no name any more")));
+    let all = gpus.len() + nameless.len();
     let up = is_up(seen, "dcgm") || is_up(seen, "nvml");
     let told = seen.standings.iter().any(|s| s.source == "dcgm" || s.source == "nvml");
     if !lost.is_empty() {
         let remedy = "look at the kernel log for XID 79 and PCIe errors; reset the GPU or restart the node";
-        return Check::no(
-            NAME,
-            format!("{} of {} lost: {}", lost.len(), gpus.len(), lost.join(", ")),
-            remedy,
-        );
+        return Check::no(NAME, format!("{} of {all} lost: {}", lost.len(), lost.join(", ")), remedy);
     }
     match (gpus.is_empty(), up, told) {
         (false, ..) => Check::yes(NAME, format!("{}: {}", gpus.len(), models(&gpus))),

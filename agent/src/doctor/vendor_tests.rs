@@ -24,7 +24,9 @@ fn well() -> Seen {
     let gpu = |n: u32, state: u32| json!({"device": format!("GPU-{n}"), "kind": 1, "state": state, "model": "H100"});
     let capabilities = json!({"capabilities": {
         "library": "/lib/libdcgm.so.4, 4.6.0", "version": "4.6.0/4.5.3",
-        "modules": [{"name": "core", "state": "loaded"}, {"name": "profiling", "state": "not_loaded"}],
+        "modules": [{"name": "core", "state": "loaded"}, {"name": "profiling", "state": "not_loaded"},
+                    {"name": "sysmon", "state": "failed"}],
+        "nameless": [],
         "profiling": [
             {"device": "GPU-0", "state": "yes", "reason": null, "remedy": null},
             {"device": "GPU-1", "state": "yes", "reason": null, "remedy": null},
@@ -63,7 +65,7 @@ fn where_all_is_well_each_thing_is_named() {
         &[
             ("libdcgm", Verdict::Yes, "/lib/libdcgm.so.4, 4.6.0"),
             ("DCGM engine", Verdict::Yes, "embedded, 4.6.0/4.5.3"),
-            ("DCGM modules", Verdict::Yes, "loaded: core; not_loaded: profiling"),
+            ("DCGM modules", Verdict::Yes, "failed: sysmon; loaded: core; not_loaded: profiling (sysmon is"),
             ("DCGM profiling", Verdict::Yes, "all 2 GPUs"),
             ("libnvidia-ml", Verdict::Yes, "NVML 13"),
             ("NVML", Verdict::Yes, ""),
@@ -126,14 +128,15 @@ fn a_hang_is_unknown_and_never_no() {
 fn lost_gpus_failed_modules_and_uneven_profiling_are_told_apart() {
     let mut seen = well();
     seen.lines[3]["state"] = json!(1);
+    seen.lines[0]["capabilities"]["nameless"] = json!([{"id": 5, "lost": true}]);
     seen.lines[0]["capabilities"]["modules"][1]["state"] = json!("failed");
     seen.lines[0]["capabilities"]["profiling"][1] =
         json!({"device": "GPU-1", "state": "no", "reason": "not_permitted", "remedy": "run as root"});
     check(
         &seen,
         &[
-            ("GPUs", Verdict::No, "1 of 2 lost: GPU-1"),
-            ("DCGM modules", Verdict::No, "failed: profiling"),
+            ("GPUs", Verdict::No, "2 of 3 lost: GPU-1, number 5 of the engine"),
+            ("DCGM modules", Verdict::No, "failed: profiling, sysmon"),
             ("DCGM profiling", Verdict::Yes, "GPU-0"),
             ("DCGM profiling", Verdict::No, "GPU-1: not_permitted"),
         ],

@@ -188,7 +188,9 @@ impl Watcher {
                         self.lines.clear();
                     }
                     if !answer.more {
-                        return Ok(Some(Ended::Complete));
+                        // What was asked without waiting for the other library tells nothing of that one.
+                        let complete = self.heard == [true; 2];
+                        return Ok(Some(if complete { Ended::Complete } else { Ended::Late }));
                     }
                 }
                 _ => {}

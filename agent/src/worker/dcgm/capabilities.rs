@@ -5,7 +5,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::engine::{Answer, Dcgm, ModuleState};
+use super::engine::{Answer, Dcgm, GpuState, ModuleState};
 use super::inventory::unless_gone;
 use super::readings::of_code;
 use super::session::Session;
@@ -22,8 +22,12 @@ impl<D: Dcgm> Session<'_, D> {
         let modules: Vec<Json> =
             modules.iter().map(|m| json!({ "name": m.name, "state": module_state(m.state) })).collect();
         let mut profiling = Vec::new();
-        for &(gpu, _) in &self.found.gpus {
-            let Some(hw_id) = self.name_of(gpu) else { continue };
+        let mut nameless = Vec::new();
+        for &(gpu, state) in &self.found.gpus {
+            let Some(hw_id) = self.name_of(gpu) else {
+                nameless.push(json!({ "id": gpu, "lost": state == GpuState::Lost }));
+                continue;
+            };
             let groups =
                 self.caller.call("dcgmProfGetSupportedMetricGroups", &hw_id, |d| d.metric_groups(gpu));
             let refused = match groups {
@@ -44,6 +48,7 @@ impl<D: Dcgm> Session<'_, D> {
         Ok(json!({ "capabilities": {
             "library": self.task.library, "version": self.task.version,
             "modules": modules, "profiling": profiling, "paused": self.profiling.paused,
+            "nameless": nameless,
         }}))
     }
 
