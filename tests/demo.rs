@@ -188,7 +188,7 @@ fn show_gpu(collector: &Collector, pod_uid: &str) -> String {
         (
             "power cap",
             "gpu.dcgm.clocks_event_reasons",
-            ("gpu.clock.event.reason", "sw_power_cap"),
+            ("gpu.clock.event.reason", "power_cap"),
             1.0,
             "s of clocks held down",
         ),
