@@ -190,7 +190,7 @@ fn show_gpu(collector: &Collector, pod_uid: &str) -> String {
             "gpu.dcgm.clocks_event_reasons",
             ("gpu.clock.event.reason", "power_cap"),
             1.0,
-            "s of clocks held down",
+            "s of lower clocks since the agent started",
         ),
     ] {
         let series = [("hw.id", hw_id.as_str()), more];
