@@ -64,15 +64,7 @@ fn demo() -> anyhow::Result<()> {
 
 fn live(node: &Node) -> anyhow::Result<()> {
     let dir = node.path();
-    println!("What stands in for what, since this needs no GPU:");
-    println!("  /dev/tty0            for /dev/nvidiactl: a real device node with a real driver behind it");
-    println!("  VT_WAITACTIVE        for an RM call that hangs: a real ioctl that waits in the kernel");
-    println!(
-        "  a line in /dev/kmsg  for the driver's: the same text, but from user space, which only this demo believes"
-    );
-    println!(
-        "  two simulated GPUs   for real ones: libraries with DCGM's and NVML's interface, numbers made up"
-    );
+    say_what_stands_in();
     let collector = collector(dir);
     let mut agent = node
         .watching("engine: embedded")
@@ -169,6 +161,18 @@ fn show_stall(r: &Record) {
     let so_far = if r.get("gpu.stall.state") == "end" { "in all" } else { "so far" };
     println!("  how long   {seconds:.3} s {so_far}; {}", r.get("gpu.stall.evidence"));
     show_whose(r);
+}
+
+fn say_what_stands_in() {
+    println!("What stands in for what, since this needs no GPU:");
+    println!("  /dev/tty0            for /dev/nvidiactl: a real device node with a real driver behind it");
+    println!("  VT_WAITACTIVE        for an RM call that hangs: a real ioctl that waits in the kernel");
+    println!(
+        "  a line in /dev/kmsg  for the driver's: the same text, but from user space, which only this demo believes"
+    );
+    println!(
+        "  two simulated GPUs   for real ones: libraries with DCGM's and NVML's interface, numbers made up"
+    );
 }
 
 /// What the GPU of the pod does; its `hw.id`.

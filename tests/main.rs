@@ -6,6 +6,7 @@ mod command_line;
 mod degrade;
 mod delivery;
 mod doctor;
+mod documents;
 mod driver_calls;
 mod fields;
 mod gpu_values;
