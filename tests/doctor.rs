@@ -42,7 +42,8 @@ fn doctor(node: &Node, worker: &str, more: &[&str]) -> (Checks, Option<i32>) {
 
 fn check(checks: &Checks, want: &[(&str, &str, &str)]) {
     for (name, state, part) in want {
-        let found = checks.get(*name).unwrap_or_else(|| panic!("no {name} in {checks:#?}"));
+        assert!(checks.contains_key(*name), "no {name} in {checks:#?}");
+        let found = &checks[*name];
         assert_eq!((found.0.as_str(), found.1.contains(part)), (*state, true), "{name}: {found:?}");
         assert!(found.0 != "no" || !found.2.is_empty(), "{name} has no remedy");
     }
