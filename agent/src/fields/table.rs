@@ -22,7 +22,7 @@ pub fn write(lines: &[Json], topology: bool, mut out: impl Write) -> io::Result<
     if topology {
         devices(lines, &labels, &mut out)?;
     }
-    writeln!(out, "{:>5}  {:<44} {:<10} {:<8} {:<17} values", "id", "name", "unit", "level", "watched")?;
+    writeln!(out, "{:>5}  {:<44} {:<10} {:<16} {:<17} values", "id", "name", "unit", "level", "watched")?;
     let mut fields = 0;
     for line in lines.iter().filter(|line| is_field(line)) {
         fields += 1;
@@ -34,7 +34,7 @@ pub fn write(lines: &[Json], topology: bool, mut out: impl Write) -> io::Result<
         let level = if text(line, "entity").is_empty() { text(line, "level") } else { text(line, "entity") };
         writeln!(
             out,
-            "{id:>5}  {:<44} {:<10} {:<8} {:<17} {}",
+            "{id:>5}  {:<44} {:<10} {:<16} {:<17} {}",
             printable(name.strip_prefix("DCGM_FI_").unwrap_or(name)),
             or_dash(text(line, "unit")),
             or_dash(level),
@@ -84,7 +84,9 @@ fn devices(lines: &[Json], labels: &BTreeMap<String, String>, out: &mut impl Wri
             _ => "",
         };
         let model = [text(line, "model"), text(line, "mig_profile")].concat();
-        writeln!(out, "{what} {label}  {}  {}{state}", printable(device), printable(&model))?;
+        let name = printable(device);
+        let name = if label == name { name } else { format!("{label}  {name}") };
+        writeln!(out, "{what} {name}  {}{state}", printable(&model))?;
         let mut around = Vec::new();
         for (key, name) in [("pci", "PCI"), ("parent", "part of"), ("cpu_affinity", "CPUs")] {
             if !text(line, key).is_empty() {
