@@ -313,6 +313,9 @@ pub mod report {
         /// What it is when up: `embedded`, `tcp://localhost:5555`, a library's path.
         #[prost(string, tag = "6")]
         pub how: String,
+        /// The library that was opened, with its release; empty where none was.
+        #[prost(string, tag = "7")]
+        pub library: String,
     }
 
     /// The answer to a request.

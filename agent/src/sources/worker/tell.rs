@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use super::board::{Board, Standing};
 use super::refused::Refused;
 use super::states::Change;
 use crate::host::mono_now;
@@ -29,15 +30,16 @@ pub struct Tell {
     telemetry: Telemetry,
     refused: Refused,
     reasons: BTreeSet<String>,
+    board: Board,
     /// The lack that is published of each source.
     lacks: BTreeMap<&'static str, String>,
 }
 
 impl Tell {
     /// Nothing told yet.
-    pub fn new(telemetry: &Telemetry, refused: Refused) -> Self {
+    pub fn new(telemetry: &Telemetry, refused: Refused, board: Board) -> Self {
         let telemetry = telemetry.clone();
-        Self { telemetry, refused, reasons: BTreeSet::new(), lacks: BTreeMap::new() }
+        Self { telemetry, refused, board, reasons: BTreeSet::new(), lacks: BTreeMap::new() }
     }
 
     /// Hands signals on.
@@ -61,7 +63,9 @@ impl Tell {
 
     /// Says what changed: to the stages, in the log, in `warpgauge.source.*`.
     pub async fn changes(&mut self, outlet: &Outlet, changes: Vec<Change>) {
-        for Change { source, name, what, remedy } in changes {
+        for change in changes {
+            self.board.put(Standing::from(&change));
+            let Change { source, name, what, remedy, .. } = change;
             self.telemetry.gauge("warpgauge.source.up", &[("source", name)]).set(u64::from(source.up));
             let reason = source.reason.as_deref().map(|reason| self.bounded(reason));
             if let Some(before) = self.lacks.remove(name) {

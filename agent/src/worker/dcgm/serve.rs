@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use super::choose::{self, Choice};
 use super::engine::{Caller, Dcgm, EntityGroup, ReturnCode, is_gone};
-use super::session::{Memory, Session, Task};
+use super::session::Session;
+use super::task::{Memory, Task};
 use super::{MISSING, Presence, TRYING, UP, plan, state};
 use crate::model::MonoNs;
 use crate::wire::order::Configure;
 use crate::wire::report::{self, Kind};
 use crate::worker::link::{Ask, Asks, Link};
 use crate::worker::moment::Moment;
+use crate::worker::numa::NumaNode;
 
 /// A library and the engines that it reaches.
 pub(super) trait Connect {
@@ -25,6 +27,8 @@ pub(super) trait Connect {
 
     /// Release of the library.
     fn version(&self) -> String;
+    /// The file it was loaded from.
+    fn path(&self) -> String;
     /// Level of a field that our table does not have; `None` where the library does not know it either.
     fn level_of(&self, field: u16) -> Option<EntityGroup>;
     /// Connects, or starts the embedded engine.
@@ -56,8 +60,11 @@ pub(super) fn serve<C: Connect>(
     link: &Link,
     asks: &Asks,
     presence: &Presence,
+    numa: &dyn NumaNode,
     clock: &dyn Fn() -> Moment,
 ) {
+    let file = format!("{}, {}", library.path(), library.version());
+    let say = |said: Kind| link.send(state::by(&file, said));
     let mut memory = Memory::default();
     let (groups, unknown) = plan::resolve(&configure.groups, |id| library.level_of(id));
     let mut rounds = 0_u32;
@@ -67,7 +74,7 @@ pub(super) fn serve<C: Connect>(
     for connection in 1_u64.. {
         let ago = host_gone.and_then(|at| clock().mono.since(at));
         let Some((choice, engine, version)) =
-            reach(library, choose::candidates(&configure.engine, ago), link, &mut told)
+            reach(library, choose::candidates(&configure.engine, ago), link, &say, &mut told)
         else {
             presence.set(if host_gone.is_none() { MISSING } else { TRYING });
             if wait(asks, link, choose::wait(rounds), clock) {
@@ -86,13 +93,16 @@ pub(super) fn serve<C: Connect>(
             health_every: Duration::from_millis(configure.health_interval_ms),
             only_look: configure.only_look,
             version: &versions,
+            library: &file,
+            unknown: &unknown,
+            numa,
         };
         let prefix = format!("warpgauge-{}-{}-{connection}", std::process::id(), now.mono.0);
         let ended = match Session::open(Caller::new(&engine, link), task, &mut memory, prefix, now) {
             Ok(mut session) => {
-                link.send(state::up(&choice.name()));
+                say(state::up(&choice.name()));
                 for field in &unknown {
-                    link.send(state::unknown_field(&field.group, &field.name));
+                    say(state::unknown_field(&field.group, &field.name));
                 }
                 presence.set(UP);
                 (rounds, told) = (0, None);
@@ -109,9 +119,9 @@ pub(super) fn serve<C: Connect>(
             // An engine that began without a driver never finds one: a new one is begun, less and less often.
             Ended::Empty => patience = patience.saturating_mul(2).min(EMPTY_LONGEST),
             Ended::Gone(_) if matches!(told, Some(Ended::Gone(_))) => {}
-            Ended::Gone(code) => link.send(state::engine_down(state::code(code))),
+            Ended::Gone(code) => say(state::engine_down(state::code(code))),
             Ended::TooOld(_) if matches!(told, Some(Ended::TooOld(_))) => {}
-            Ended::TooOld(code) => link.send(state::engine_too_old(code)),
+            Ended::TooOld(code) => say(state::engine_too_old(code)),
         }
         told = Some(ended);
         if matches!(choice, Choice::Host(_)) {
@@ -130,6 +140,7 @@ fn reach<'a, C: Connect>(
     library: &'a C,
     candidates: Vec<Choice>,
     link: &Link,
+    say: &dyn Fn(Kind),
     told: &mut Option<Ended>,
 ) -> Option<(Choice, C::Engine<'a>, String)> {
     let mut why = Vec::new();
@@ -141,7 +152,7 @@ fn reach<'a, C: Connect>(
     }
     if told.is_none() {
         *told = Some(Ended::Gone(ReturnCode::CONNECTION_NOT_VALID));
-        link.send(state::no_engine(why.join("; ")));
+        say(state::no_engine(why.join("; ")));
     }
     None
 }

@@ -7,43 +7,24 @@
 use std::time::Duration;
 
 use super::conflict::{Conflicts, Step};
-use super::engine::{Answer, Caller, Dcgm, Entity, GpuState, ReturnCode, is_gone};
+use super::engine::{Answer, Caller, Dcgm, Entity, GpuState, ModuleState, ModuleStatus, ReturnCode, is_gone};
 use super::health::Health;
 use super::identity::Identity;
 use super::inventory::{self, Inventory, Names, Outline, unless_gone};
-use super::plan::Group;
-use super::poll::{Poll, Slots};
+use super::poll::Poll;
 use super::profiling::{Profiling, Verdict};
 use super::readings::of_code;
 use super::refusals::{RETRY, Refusals};
+use super::task::{Memory, Task};
 use super::watch::{Unit, Watcher};
-use super::xid::{Told, Xids};
+use super::xid::Xids;
 use super::{bind::Bind, state};
 use crate::model::MonoNs;
 use crate::wire::report::Kind;
-use crate::worker::keys::Keys;
 use crate::worker::moment::Moment;
 
 /// How often the lists are compared.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-
-/// What outlives a connection: nothing of a device's identity is lost when the engine is made anew.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    pub(super) keys: Keys,
-    pub(super) slots: Slots,
-    pub(super) told: Told,
-}
-
-/// What is to be done on a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Task<'a> {
-    pub(super) groups: &'a [Group],
-    pub(super) health_every: Duration,
-    pub(super) only_look: bool,
-    /// As the inventory says it.
-    pub(super) version: &'a str,
-}
 
 /// A connection at work.
 #[derive(Debug)]
@@ -209,6 +190,9 @@ impl<'a, D: Dcgm> Session<'a, D> {
         };
         let (names, keys) = (&mut self.names, &mut self.memory.keys);
         self.found = inventory::enumerate(&self.caller, &self.outline, &texts, names, keys)?;
+        for device in &mut self.found.devices {
+            device.numa_node = device.pci.as_deref().and_then(|pci| self.task.numa.of(pci));
+        }
         self.caller.link.send(Kind::Inventory(self.found.report(self.task.version)));
         for (gpu, _) in self.outline.gpus.iter().filter(|(_, state)| *state != GpuState::Ok) {
             self.profiling.forget(*gpu);
@@ -350,8 +334,9 @@ impl<'a, D: Dcgm> Session<'a, D> {
                 Verdict::Mended => self.caller.link.send(state::profiling_up(&hw_id)),
                 Verdict::Stuck | Verdict::StillStuck => {
                     // Another client, or a diagnosis, may have paused it: then it is not stuck, and is left alone.
-                    let paused = self.caller.call("dcgmModuleGetStatuses", "", D::is_paused);
-                    if self.profiling.set_elsewhere(unless_gone(paused)?) {
+                    let modules = self.caller.call("dcgmModuleGetStatuses", "", D::modules);
+                    let is_paused = |module: &ModuleStatus| module.state == ModuleState::Paused;
+                    if self.profiling.set_elsewhere(unless_gone(modules)?.iter().any(is_paused)) {
                         self.caller.link.send(state::paused_elsewhere());
                         continue;
                     }

@@ -11,13 +11,21 @@ const PROFILING: &str = "profiling";
 
 fn report(name: &str, up: bool, reason: &str, what: String, remedy: &str) -> Kind {
     let (name, reason, remedy) = (name.to_owned(), reason.to_owned(), remedy.to_owned());
-    Kind::State(State { name, up, reason, what, remedy, how: String::new() })
+    Kind::State(State { name, up, reason, what, remedy, ..State::default() })
 }
 
 /// The engine gives data.
 pub(super) fn up(how: &str) -> Kind {
     let how = how.to_owned();
     Kind::State(State { name: DCGM.to_owned(), up: true, how, ..State::default() })
+}
+
+/// The same, with the library that it was found out by.
+pub(super) fn by(library: &str, said: Kind) -> Kind {
+    match said {
+        Kind::State(state) => Kind::State(State { library: library.to_owned(), ..state }),
+        other => other,
+    }
 }
 
 /// No libdcgm.
@@ -87,7 +95,12 @@ pub(super) fn stuck(hw_id: &str) -> Kind {
 
 /// Profiling works on no GPU.
 pub(super) fn no_profiling(why: Absence) -> Kind {
-    let remedy = match why {
+    report(PROFILING, false, why.name(), "no GPU gives profiling fields".to_owned(), profiling_remedy(why))
+}
+
+/// What can be done where a GPU gives no profiling fields.
+pub(super) fn profiling_remedy(why: Absence) -> &'static str {
+    match why {
         Absence::ModuleMissing => {
             "install the -proprietary package of datacenter-gpu-manager: GPUs before Hopper need its module"
         }
@@ -96,8 +109,7 @@ pub(super) fn no_profiling(why: Absence) -> Kind {
         }
         Absence::Unknown => "update libdcgm",
         _ => "nothing: these GPUs have no profiling",
-    };
-    report(PROFILING, false, why.name(), "no GPU gives profiling fields".to_owned(), remedy)
+    }
 }
 
 /// A code, in words.

@@ -4,7 +4,7 @@
 
 use super::super::engine::{Entity, Incident, MigEntity};
 use super::super::fake::{EPOCH_US, Fake, Says};
-use super::super::session::Memory;
+use super::super::task::Memory;
 use super::{ci, gi, just, play, rows};
 use crate::wire::report::Kind;
 
