@@ -18,8 +18,9 @@ fn content() -> impl Strategy<Value = Content> {
 }
 
 fn samples() -> impl Strategy<Value = Samples> {
-    let value = (any::<u32>(), any::<i64>(), option::of(content()));
-    let value = value.prop_map(|(field, age_ns, content)| Value { field, age_ns, content });
+    let value = (any::<u32>(), any::<i64>(), option::of(content()), any::<i64>());
+    let value =
+        value.prop_map(|(field, age_ns, content, stamp_us)| Value { field, age_ns, content, stamp_us });
     let head = (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u64>());
     (head, vec(value, 0..20)).prop_map(|((origin, key, part, part_number, read_ns), values)| Samples {
         origin,
