@@ -65,20 +65,29 @@ impl Node {
     ///
     /// # Panics
     /// When the disk is full.
-    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     pub fn agent(&self, worker: &str) -> Setup {
-        let mut text = format!(
+        let mut text = "worker:\n".to_owned();
+        for line in worker.lines() {
+            text.push_str(&format!("  {line}\n"));
+        }
+        self.configured(&text).args(&["--probes", "off", "--kernel-log", "off"])
+    }
+
+    /// An agent on this node with a configuration of its own, whose section `worker:` gets the libraries.
+    ///
+    /// # Panics
+    /// When the disk is full.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn configured(&self, text: &str) -> Setup {
+        let libraries = format!(
             "worker:\n  dcgm_library: {}\n  nvml_library: {}\n",
             programs::dcgm_sim().display(),
             programs::nvml_sim().display()
         );
-        for line in worker.lines() {
-            text.push_str(&format!("  {line}\n"));
-        }
         let config = self.scratch.path().join("warpgauge.yaml");
-        std::fs::write(&config, text).expect("a configuration");
+        std::fs::write(&config, text.replacen("worker:\n", &libraries, 1)).expect("a configuration");
         Setup::new(self.scratch.path())
-            .args(&["--config", &config.to_string_lossy(), "--probes", "off", "--kernel-log", "off"])
+            .args(&["--config", &config.to_string_lossy()])
             .env("WARPGAUGE_SIM_SCENARIO", &self.scenario.to_string_lossy())
             .env("WARPGAUGE_SIM_START", &self.start)
     }
