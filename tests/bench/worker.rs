@@ -1,8 +1,8 @@
 //! What agent and worker cost on a node of simulated GPUs, measured from outside and apart.
 //!
 //! In: a case of `tests/fixtures/bench` and the seconds of the window, as arguments. Out: a report for people; every
-//! number is of the one run. Time in the vendors' libraries is the simulators' and is told apart: the worker itself
-//! publishes it. What can go wrong: no root, so no probes, which is said; a busy machine, whose load is said too.
+//! number is of the one run. The simulators work inside the worker; perf says with what share, where it is installed.
+//! What can go wrong: no root, so no probes, which is said; a busy machine, whose load is said too.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "it talks to people")]
 
@@ -18,7 +18,7 @@ use warpgauge_tests::harness::collector::Collector;
 use warpgauge_tests::harness::deadline::wait_for;
 use warpgauge_tests::harness::node::Node;
 use warpgauge_tests::harness::programs;
-use warpgauge_tests::harness::received::Point;
+use warpgauge_tests::harness::received::{Attributes, Point};
 
 /// Case, scenario, samples a second that must arrive.
 const CASES: [(&str, &str, f64); 3] =
@@ -67,8 +67,15 @@ fn run((case, scenario, wanted): (&str, &str, f64), seconds: u64) -> anyhow::Res
     });
     anyhow::ensure!(running.is_running(), "the agent ended:\n{}", running.log());
     let warm = WARM_UP.as_secs();
+    let simulators = process::share_in(worker, &["libdcgm_sim.so", "libnvml_sim.so"], node.path());
     println!("case {case}: {took:.1} s after a warm-up of {warm} s; load average {}", load());
     let received = report(&Said { points: &points, from, until }, &measured, took, wanted)?;
+    match simulators {
+        Some(share) => {
+            println!("  simulators   {:.0} % of the worker's time is in their code (perf)", share * 100.0)
+        }
+        None => println!("  simulators   no perf here, so their share of the worker's time is not known"),
+    }
     let near = (received - wanted).abs() <= wanted * 0.02 + 0.5;
     anyhow::ensure!(near, "{received} samples a second instead of {wanted}");
     anyhow::ensure!(running.terminate().success(), "the agent did not end well");
@@ -89,9 +96,10 @@ fn measure(processes: [Proc; 2], seconds: u64) -> anyhow::Result<([Measured; 2],
     });
     let took = began.elapsed().as_secs_f64();
     let of = |place: usize, process: &Proc| {
-        let mut now = process.threads();
-        for (name, ns) in &mut now {
-            *ns = ns.saturating_sub(threads[place].get(name).copied().unwrap_or(0));
+        let mut now: BTreeMap<String, u64> = BTreeMap::new();
+        for (id, (name, ns)) in process.threads() {
+            let before = threads[place].get(&id).map_or(0, |(_, ns)| *ns);
+            *now.entry(name).or_default() += ns.saturating_sub(before);
         }
         let cost = process.cost()?.since(&before[place]);
         anyhow::Ok(Measured { cost, resident_max: most[place], pss: process.pss()?, threads: now })
@@ -101,8 +109,8 @@ fn measure(processes: [Proc; 2], seconds: u64) -> anyhow::Result<([Measured; 2],
 
 /// Tells it; returns the samples that came into the agent each second.
 fn report(said: &Said<'_>, [agent, worker]: &[Measured; 2], took: f64, wanted: f64) -> anyhow::Result<f64> {
-    let received = said.rate("warpgauge.samples.received", &[("source", "dcgm")], |p| p.value)?;
-    let sent = said.rate("warpgauge.metric.points", &[("state", "acknowledged")], |p| p.value)?;
+    let received = said.rate("warpgauge.samples.received", &[("source", "dcgm")])?;
+    let sent = said.rate("warpgauge.metric.points", &[("state", "acknowledged")])?;
     println!(
         "  samples      {received:.1} /s came into the agent, {wanted} were to; {sent:.0} points/s acknowledged"
     );
@@ -111,11 +119,6 @@ fn report(said: &Said<'_>, [agent, worker]: &[Measured; 2], took: f64, wanted: f
     println!("  lost         {lost} signals, frames and series");
     show("agent", took, agent);
     show("worker", took, worker);
-    for library in ["dcgm", "nvml"] {
-        let of = [("gpu.vendor.library", library)];
-        let share = said.rate("gpu.vendor.call.duration", &of, |p| p.sum).unwrap_or(0.0) * 100.0;
-        println!("    in calls   {library:<18} {share:7.3} % of the time: the simulator's");
-    }
     let on = said.latest("warpgauge.probe.info", &[("probe", "ioctl")]) >= 1.0;
     let maps = said.latest("warpgauge.probe.map.bytes", &[]);
     let probes = if on { "on" } else { "OFF: no right or no BTF here" };
@@ -153,17 +156,20 @@ struct Said<'a> {
 }
 
 impl Said<'_> {
-    /// Growth a second between the first and the last export inside the window, summed over the series.
-    fn rate(&self, name: &str, of: &[(&str, &str)], value: impl Fn(&Point) -> f64) -> anyhow::Result<f64> {
-        let mut at: BTreeMap<u64, f64> = BTreeMap::new();
+    /// Growth a second between the first and the last point of each series inside the window, summed over the series.
+    fn rate(&self, name: &str, of: &[(&str, &str)]) -> anyhow::Result<f64> {
+        let mut series: BTreeMap<&Attributes, (&Point, &Point)> = BTreeMap::new();
         let inside = |p: &&Point| p.name == name && p.has(of) && (self.from..self.until).contains(&p.time);
         for point in self.points.iter().filter(inside) {
-            *at.entry(point.time).or_default() += value(point);
+            series.entry(&point.attributes).or_insert((point, point)).1 = point;
         }
-        let (first, last) =
-            at.first_key_value().zip(at.last_key_value()).with_context(|| format!("no {name}"))?;
-        anyhow::ensure!(first.0 < last.0, "only one export with {name}: take a longer window");
-        Ok((last.1 - first.1) / ((last.0 - first.0) as f64 / 1e9))
+        let grown = series.values().filter(|(first, last)| first.time < last.time);
+        let rates = grown.map(|(first, last)| {
+            (last.value - first.value) / (last.time.saturating_sub(first.time) as f64 / 1e9)
+        });
+        let rates: Vec<f64> = rates.collect();
+        anyhow::ensure!(!rates.is_empty(), "fewer than two exports with {name}: take a longer window");
+        Ok(rates.iter().sum())
     }
 
     /// The latest values, summed over the series; 0 where there is none.

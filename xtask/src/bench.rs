@@ -68,14 +68,16 @@ pub(crate) fn run(asked: &Asked) -> anyhow::Result<()> {
 }
 
 fn build(instructions_only: bool) -> anyhow::Result<()> {
-    let mut words = vec!["build", "--release", "--quiet", "--package", "warpgauge-tests"];
-    if instructions_only {
-        words.extend(["--bin", "bench-samples"]);
-    } else {
+    // Always the same packages: a choice of them is a choice of features, and other features build everything anew.
+    let mut words = vec!["build", "--release", "--quiet", "--bin", "bench-samples"];
+    for package in ["warpgauge", "warpgauge-tests", "dcgm-sim", "nvml-sim"] {
+        words.extend(["--package", package]);
+    }
+    if !instructions_only {
         if let Err(e) = build_ebpf::run() {
             println!("The kernel programs cannot be built here, so it is measured without probes: {e:#}");
         }
-        words.extend(["--package", "warpgauge", "--package", "dcgm-sim", "--package", "nvml-sim"]);
+        words.extend(["--lib", "--bin", "warpgauge", "--bin", "otlp-receiver", "--bin", "bench-worker"]);
     }
     println!("Building with the release profile, which takes some minutes the first time.");
     shell::run(&mut shell::command("cargo", &words))
