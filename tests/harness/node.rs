@@ -77,9 +77,7 @@ impl Node {
     /// # Panics
     /// When the disk is full.
     pub fn agent(&self, worker: &str) -> Setup {
-        self.configured(
-            &self.configuration("probes: {enabled: false}\nkernel_log: {enabled: false}\n", worker),
-        )
+        self.with(&self.configuration("probes: {enabled: false}\nkernel_log: {enabled: false}\n", worker))
     }
 
     /// The same with this machine's probes and kernel log.
@@ -87,10 +85,10 @@ impl Node {
     /// # Panics
     /// When the disk is full.
     pub fn watching(&self, worker: &str) -> Setup {
-        self.configured(&self.configuration("", worker))
+        self.with(&self.configuration("", worker))
     }
 
-    fn configured(&self, config: &Path) -> Setup {
+    fn with(&self, config: &Path) -> Setup {
         Setup::new(self.scratch.path())
             .args(&["--config", &config.to_string_lossy()])
             .env("WARPGAUGE_SIM_SCENARIO", &self.scenario.to_string_lossy())
@@ -137,5 +135,21 @@ impl Node {
         let config = self.scratch.path().join("warpgauge.yaml");
         std::fs::write(&config, text).expect("a configuration");
         config
+    }
+
+    /// An agent on this node with a configuration of its own, whose section `worker:` gets the libraries.
+    ///
+    /// # Panics
+    /// When the disk is full.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn configured(&self, text: &str) -> Setup {
+        let libraries = format!(
+            "worker:\n  dcgm_library: {}\n  nvml_library: {}\n",
+            programs::dcgm_sim().display(),
+            programs::nvml_sim().display()
+        );
+        let config = self.scratch.path().join("warpgauge.yaml");
+        std::fs::write(&config, text.replacen("worker:\n", &libraries, 1)).expect("a configuration");
+        self.with(&config)
     }
 }

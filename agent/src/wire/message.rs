@@ -220,7 +220,8 @@ pub mod report {
         #[prost(uint32, tag = "1")]
         pub field: u32,
         /// How long before `read_ns` the engine took it; negative where its clock is ahead.
-        #[prost(sint64, tag = "2")]
+        /// Fixed length, like the number below: a few bytes more on a local socket, and no loop per byte on either side.
+        #[prost(sfixed64, tag = "2")]
         pub age_ns: i64,
         /// The value.
         #[prost(oneof = "Content", tags = "3, 4, 5, 6")]
@@ -234,7 +235,7 @@ pub mod report {
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Content {
         /// A whole number.
-        #[prost(sint64, tag = "3")]
+        #[prost(sfixed64, tag = "3")]
         Int(i64),
         /// A number.
         #[prost(double, tag = "4")]
