@@ -10,8 +10,7 @@ use super::series::Moment;
 use super::standing::{Placed, Standing};
 use crate::export::device_catalog::{HEALTH, INFO, STATUS};
 use crate::export::point::Value;
-use crate::model::Gpu;
-use crate::model::WallNs;
+use crate::model::{Gpu, Origin, WallNs};
 use crate::model::signal::{DeviceKind, DeviceState, HealthLevel, Subsystem};
 use crate::telemetry::Attributes;
 
@@ -20,8 +19,9 @@ use crate::telemetry::Attributes;
 pub struct Identities {
     devices: BTreeMap<Arc<str>, Device>,
     driver: Option<String>,
-    /// Health checks give no results now.
-    unchecked: bool,
+    /// Whether DCGM and NVML answer, as far as they were heard of.
+    dcgm: Option<bool>,
+    nvml: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -69,9 +69,13 @@ impl Identities {
         }
     }
 
-    /// Whether anybody checks health. Results from before count again when the checks go on: only changes are told.
-    pub fn set_checked(&mut self, checked: bool) {
-        self.unchecked = !checked;
+    /// Whether a vendor's library answers.
+    pub fn set_answering(&mut self, origin: Origin, up: bool) {
+        match origin {
+            Origin::Dcgm => self.dcgm = Some(up),
+            Origin::Nvml => self.nvml = Some(up),
+            Origin::Host => {}
+        }
     }
 
     /// `hw.type` of a device.
@@ -94,17 +98,24 @@ impl Identities {
         out: &mut Placed,
     ) {
         let times = (start, moment.at);
+        let answering = [self.dcgm, self.nvml];
+        // Where nobody answers, nobody knows: no state is better than the last one, and far better than `ok`.
+        let known = answering.contains(&Some(true)) || answering == [None; 2];
         for (hw_id, device) in &self.devices {
             let shared = || vec![("hw.id", hw_id.to_string()), ("hw.type", self.kind(hw_id).to_owned())];
             let info = Arc::new(self.words(device, shared(), texts(hw_id)));
             standing.put(&INFO, &info, Value::Count(1), times, out);
-            let health = Some(&device.health).filter(|_| !self.unchecked);
-            let state = overall(device.state, health);
+            if !known {
+                continue;
+            }
+            // A device does not recover by DCGM's going away: its last results count until there are others.
+            let state = overall(device.state, &device.health);
             for word in ["ok", "degraded", "failed"] {
                 let attributes = Arc::new([shared(), vec![("hw.state", word.to_owned())]].concat());
                 standing.put(&STATUS, &attributes, Value::Count(u64::from(word == state)), times, out);
             }
-            for (subsystem, level) in health.into_iter().flatten() {
+            let checked = self.dcgm != Some(false);
+            for (subsystem, level) in device.health.iter().filter(|_| checked) {
                 let name = subsystem.name().to_owned();
                 let attributes = Arc::new([shared(), vec![("gpu.health.subsystem", name)]].concat());
                 let level = match level {
@@ -155,9 +166,8 @@ impl Identities {
 }
 
 /// `hw.state`
-fn overall(state: DeviceState, health: Option<&BTreeMap<Subsystem, HealthLevel>>) -> &'static str {
-    let worst = health.and_then(|health| health.values().max());
-    match (state, worst) {
+fn overall(state: DeviceState, health: &BTreeMap<Subsystem, HealthLevel>) -> &'static str {
+    match (state, health.values().max()) {
         (DeviceState::Lost | DeviceState::Gone, _) | (_, Some(HealthLevel::Fail)) => "failed",
         (DeviceState::Resetting, _) | (_, Some(HealthLevel::Warn)) => "degraded",
         (DeviceState::Ok, _) => "ok",

@@ -180,9 +180,7 @@ impl Devices {
     fn source(&mut self, source: &SourceState) {
         let origins = [Origin::Dcgm, Origin::Nvml, Origin::Host];
         let Some(origin) = origins.into_iter().find(|origin| origin.name() == source.name) else { return };
-        if origin == Origin::Dcgm {
-            self.identities.set_checked(source.up);
-        }
+        self.identities.set_answering(origin, source.up);
         if source.up {
             return self.subjects.values_mut().for_each(|series| series.regain(origin));
         }

@@ -24,17 +24,24 @@ fn a_device_is_in_one_state_and_its_series_end_when_it_goes() {
     push(&mut devices, state(DeviceState::Lost));
     assert_eq!(of(shown(&mut devices, 3), "hw.status"), one("failed"));
     push(&mut devices, state(DeviceState::Ok));
+    push(&mut devices, source("nvml", true));
     push(&mut devices, source("dcgm", false));
     let points = shown(&mut devices, 4);
-    assert_eq!(of(points.clone(), "hw.status"), one("ok"));
+    assert_eq!(of(points.clone(), "hw.status"), one("degraded"), "nobody said that it recovered");
     assert_eq!(of(points, "gpu.health.status"), [("gpu.health.subsystem=pcie".to_owned(), Value::End)]);
+
+    push(&mut devices, source("nvml", false));
+    let ends = ["degraded", "failed", "ok"].map(|state| (state.to_owned(), Value::End));
+    assert_eq!(of(shown(&mut devices, 4), "hw.status"), ends, "nobody answers, so nobody knows");
+    assert_eq!(of(shown(&mut devices, 4), "hw.status"), []);
 
     push(&mut devices, source("dcgm", true));
     assert_eq!(of(shown(&mut devices, 4), "hw.status"), one("degraded"), "the last result counts again");
     push(&mut devices, health(HealthLevel::Pass));
     assert_eq!(of(shown(&mut devices, 4), "hw.status"), one("ok"));
+    push(&mut devices, source("nvml", true));
     push(&mut devices, source("dcgm", false));
-    shown(&mut devices, 4);
+    assert_eq!(of(shown(&mut devices, 4), "hw.status"), one("ok"), "NVML sees it, and nothing was wrong");
 
     sample(&mut devices, 5, 150, int(60));
     assert_eq!(of(shown(&mut devices, 5), "hw.temperature").len(), 1);
