@@ -26,6 +26,8 @@ use crate::telemetry::{Counter, Telemetry};
 const CLIENTS_MAX: usize = 8;
 /// What a client gets to send its request, and to take each reply.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Before the next client is accepted after one could not be: descriptors become free again.
+const BREATH: Duration = Duration::from_millis(100);
 /// Replies on their way to a client.
 const REPLIES_MAX: usize = 16;
 
@@ -82,6 +84,7 @@ struct Refusals {
     too_many: Counter,
     not_understood: Counter,
     hung: Counter,
+    not_accepted: Counter,
 }
 
 impl Server {
@@ -115,6 +118,7 @@ impl Server {
             too_many: counter("too_many"),
             not_understood: counter("not_understood"),
             hung: counter("hung"),
+            not_accepted: counter("not_accepted"),
         };
         let places = Arc::new(Semaphore::new(CLIENTS_MAX));
         let mut clients = JoinSet::new();
@@ -122,7 +126,15 @@ impl Server {
             let client = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 Some(_) = clients.join_next() => continue,
-                accepted = self.listener.accept() => accepted?.0,
+                accepted = self.listener.accept() => accepted,
+            };
+            // Too many open files, or a client that went meanwhile: neither is a reason to leave the others.
+            let Ok((client, _)) = client else {
+                refusals.not_accepted.add(1);
+                tokio::select! {
+                    () = stop.cancelled() => return Ok(()),
+                    () = tokio::time::sleep(BREATH) => continue,
+                }
             };
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
                 refusals.too_many.add(1);
