@@ -1,7 +1,7 @@
 //! What is known of each device besides measurements: words, state, health.
 //!
 //! In: identities, states, health checks. Out: the info series, `hw.status` and `gpu.health.status`, as they stand.
-//! What can go wrong: ever new devices; beyond [`Identities::MOST`] they are not told of.
+//! What can go wrong: ever new devices; beyond [`Identities::MOST`] they are counted, not told of.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use super::series::Moment;
 use super::standing::{Placed, Standing};
 use crate::export::device_catalog::{HEALTH, INFO, STATUS};
 use crate::export::point::Value;
-use crate::model::{Gpu, Origin, WallNs};
 use crate::model::signal::{DeviceKind, DeviceState, HealthLevel, Subsystem};
-use crate::telemetry::Attributes;
+use crate::model::{Gpu, Origin, WallNs};
+use crate::telemetry::{Attributes, Counter, Telemetry};
 
 /// All devices.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub struct Identities {
     /// Whether DCGM and NVML answer, as far as they were heard of.
     dcgm: Option<bool>,
     nvml: Option<bool>,
+    /// Times that a device was not told of.
+    refused: Counter,
 }
 
 #[derive(Debug)]
@@ -32,6 +34,12 @@ struct Device {
 }
 
 impl Identities {
+    /// No devices yet; refusals are counted.
+    pub fn new(telemetry: &Telemetry) -> Self {
+        let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "devices")]);
+        Self { refused, ..Self::default() }
+    }
+
     /// Devices that are told of: 16 boards with 8 instances each, switches, CPUs and adapters fit.
     pub const MOST: usize = 512;
 
@@ -44,7 +52,7 @@ impl Identities {
                 let (state, health) = (DeviceState::Ok, BTreeMap::new());
                 self.devices.insert(gpu.hw_id.as_str().into(), Device { gpu: gpu.clone(), state, health });
             }
-            None => {}
+            None => self.refused.add(1),
         }
     }
 
