@@ -204,6 +204,7 @@ async fn say(client: &mut UnixStream, reply: &Reply) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
@@ -301,6 +302,38 @@ mod tests {
         }
         assert_eq!(running.refused("hung"), CLIENTS_MAX as u64);
         assert!(running.raw(b"{\"command\":\"driver_take\"}\n").await.contains("done"));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_cannot_be_accepted_ends_no_other() {
+        let (dir, telemetry, request) =
+            (TestDir::new(), Telemetry::default(), b"{\"command\":\"driver_take\"}\n");
+        let server = Server::open(dir.path()).unwrap();
+        let listening = server.listener.as_fd().try_clone_to_owned().unwrap();
+        let (mut tasks, counts) = (JoinSet::new(), telemetry.clone());
+        tasks.spawn(async move {
+            let parts = Parts { run_dir: None, hold: DriverHold::default(), desk: None };
+            server.serve(&parts, &counts, &CancellationToken::new()).await.unwrap();
+        });
+        let path = dir.path().join(SOCKET);
+        let mut first = UnixStream::connect(&path).await.unwrap();
+        let (mut second, mut text) = (UnixStream::connect(&path).await.unwrap(), String::new());
+        second.write_all(request).await.unwrap();
+        second.read_to_string(&mut text).await.unwrap();
+        assert!(text.contains("done"), "{text}"); // clients are accepted in their order
+        let listening = std::os::unix::net::UnixStream::from(listening);
+        listening.shutdown(std::net::Shutdown::Both).unwrap(); // `accept` fails from now on
+        let failed = telemetry.counter("warpgauge.control.refused", &[("reason", "not_accepted")]);
+        let twice = async {
+            while failed.get() < 2 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), twice).await.unwrap();
+        text.clear();
+        first.write_all(request).await.unwrap();
+        first.read_to_string(&mut text).await.unwrap();
+        assert!(text.contains("done") && path.exists() && tasks.try_join_next().is_none(), "{text}");
     }
 
     #[tokio::test]

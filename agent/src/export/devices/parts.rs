@@ -69,7 +69,7 @@ impl Parts {
     }
 
     /// How many series there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.parts.len()
     }
 
@@ -208,6 +208,6 @@ mod tests {
         let mut mask = Parts::of_mask("reason", vec![]);
         mask.set_room(false);
         (0..2).for_each(|second| mask.take(1 << 40 | 1 << 41, at(second)));
-        assert_eq!((mask.len(), totals(&mask)[9].0.as_str()), (REASONS.len() + 1, "other"));
+        assert_eq!((mask.count(), totals(&mask)[9].0.as_str()), (REASONS.len() + 1, "other"));
     }
 }

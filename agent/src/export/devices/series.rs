@@ -74,8 +74,8 @@ impl FieldSeries {
     pub fn book(&mut self, budget: &mut Budget) {
         if let Some(Cell::Parts(parts)) = &mut self.cell {
             let metric = self.metric.map_or(FIELD_ABSENT.name, |(metric, _)| metric.name);
-            budget.grow(metric, parts.len().saturating_sub(self.booked));
-            self.booked = self.booked.max(parts.len());
+            budget.grow(metric, parts.count().saturating_sub(self.booked));
+            self.booked = self.booked.max(parts.count());
             parts.set_room(budget.has_room(metric));
         }
     }
