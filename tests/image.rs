@@ -16,6 +16,12 @@ fn mount_points(pid: u32) -> BTreeSet<String> {
     table.lines().map(|line| line.split(' ').nth(4).unwrap().to_owned()).collect()
 }
 
+/// Whether a process has the file open, below its own root.
+fn has_open(pid: u32, file: &str) -> bool {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    open.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|path| path.to_string_lossy().ends_with(file))
+}
+
 #[test]
 fn the_agent_runs_in_its_image_with_the_mounts_of_the_daemonset() {
     needs!(Root, Probes, Image);
@@ -46,6 +52,7 @@ fn the_agent_runs_in_its_image_with_the_mounts_of_the_daemonset() {
             agent.log().contains(words).then_some(())
         });
     }
+    wait_for("the open kernel log", 60, || has_open(agent.pid(), "/dev/kmsg").then_some(()));
     assert!(!agent.log().contains("source=\"kmsg\""), "the kernel log is read: {}", agent.log());
     let root = fs::read_link(format!("/proc/{}/root", agent.pid())).unwrap();
     assert!(root.ends_with("target/image/rootfs"), "{}", root.display());

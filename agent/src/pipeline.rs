@@ -112,7 +112,7 @@ pub async fn run(
     telemetry: Telemetry,
     stop: CancellationToken,
 ) -> Result<(), PipelineError> {
-    let _lock = lock_state(&mut config);
+    let _lock = lock_state(&mut config).await;
     let delivery = Arc::new(Delivery::default());
     let state = Arc::new(StateFile::load(config.state_dir.clone(), &config.host, &telemetry));
     let deadline = Arc::new(OnceLock::new());
@@ -168,10 +168,22 @@ pub async fn run(
     ended.map_or(Ok(()), |part| Err(PipelineError::Ended(part)))
 }
 
-/// Two agents on one state directory would take each other's marks; the second runs without.
-fn lock_state(config: &mut Config) -> Option<Lock> {
-    let dir = config.state_dir.clone()?;
-    match StateDir::new(dir).lock() {
+/// How long a state directory that somebody has is waited for.
+const STATE_WAIT: Duration = Duration::from_secs(2);
+/// And how often it is tried.
+const STATE_RETRY: Duration = Duration::from_millis(50);
+
+/// Two agents on one state directory would take each other's marks; the second runs without. Somebody who only looks
+/// (`warpgauge doctor`), or an agent that ends just now, has it for a moment.
+async fn lock_state(config: &mut Config) -> Option<Lock> {
+    let dir = StateDir::new(config.state_dir.clone()?);
+    let end = Instant::now() + STATE_WAIT;
+    let mut lock = dir.lock();
+    while matches!(lock, Err(StateDirError::Held { .. })) && Instant::now() < end {
+        tokio::time::sleep(STATE_RETRY).await;
+        lock = dir.lock();
+    }
+    match lock {
         Ok(lock) => Some(lock),
         Err(error @ StateDirError::Held { .. }) => {
             warn!(reason = "state_held", what = %error, "No state is kept by this agent; the rest goes on.");
@@ -298,4 +310,28 @@ pub fn replay(
         stages.push(signal, &mut facts);
         facts.drain(..).for_each(&mut out);
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_dir::TestDir;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_state_directory_that_is_held_for_a_moment_is_waited_for() {
+        let dir = TestDir::new();
+        let path = dir.path().join("state");
+        let configured = || Config { state_dir: Some(path.clone()), ..Config::default() };
+        let held = StateDir::new(path.clone()).lock().unwrap();
+        let mut without = configured();
+        assert!(lock_state(&mut without).await.is_none());
+        assert_eq!(without.state_dir, None, "held for good: the rest goes on");
+        let mut with = configured();
+        let looking = tokio::spawn(async move {
+            tokio::time::sleep(STATE_WAIT / 2).await;
+            drop(held);
+        });
+        assert!(lock_state(&mut with).await.is_some());
+        assert_eq!((looking.await.is_ok(), with.state_dir), (true, Some(path)));
+    }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Mount {
     pub(crate) read_only: bool,
     /// The kubelet makes it where it is missing.
     pub(crate) create: bool,
+    /// What the host mounts below it later is seen too.
+    pub(crate) follows: bool,
 }
 
 /// What the agent's container gets.
@@ -49,6 +51,9 @@ struct Template {
     spec: RawPod,
 }
 
+/// A key that says nothing about how a process runs here.
+type Passed = Option<serde::de::IgnoredAny>;
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawPod {
@@ -60,8 +65,16 @@ struct RawPod {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Container {
+    #[serde(default, rename = "name")]
+    _name: Passed,
+    #[serde(default, rename = "image")]
+    _image: Passed,
+    #[serde(default, rename = "resources")]
+    _resources: Passed,
+    #[serde(default, rename = "terminationMessagePath")]
+    _termination_message_path: Passed,
     #[serde(default)]
     args: Vec<String>,
     #[serde(default)]
@@ -72,8 +85,10 @@ struct Container {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Security {
+    #[serde(default)]
+    run_as_user: u32,
     #[serde(default)]
     privileged: bool,
     #[serde(default)]
@@ -81,7 +96,7 @@ struct Security {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Variable {
     name: String,
     value: Option<String>,
@@ -89,24 +104,34 @@ struct Variable {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ValueFrom {
     field_ref: FieldRef,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct FieldRef {
     field_path: String,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct VolumeMount {
+    #[serde(default)]
+    mount_propagation: Propagation,
     name: String,
     mount_path: String,
     #[serde(default)]
     read_only: bool,
+}
+
+/// `Bidirectional` would mount on the host, and is refused.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+enum Propagation {
+    #[default]
+    None,
+    HostToContainer,
 }
 
 #[derive(Deserialize)]
@@ -117,6 +142,7 @@ struct Volume {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct HostPath {
     path: String,
     #[serde(default, rename = "type")]
@@ -137,6 +163,9 @@ pub(crate) fn read(manifest: &str, node: impl Fn(&str) -> Option<String>) -> Res
     if !host_pid || !container.security_context.privileged {
         bail!("only a privileged pod in the host's pid namespace can be run here");
     }
+    if container.security_context.run_as_user != 0 {
+        bail!("only a pod of root can be run here");
+    }
     let mounts = container.volume_mounts.iter().map(|mount| {
         let volume = volumes.iter().find(|volume| volume.name == mount.name);
         let host = volume.and_then(|volume| volume.host_path.as_ref());
@@ -146,6 +175,7 @@ pub(crate) fn read(manifest: &str, node: impl Fn(&str) -> Option<String>) -> Res
             place: mount.mount_path.clone(),
             read_only: mount.read_only,
             create: host.kind == "DirectoryOrCreate",
+            follows: mount.mount_propagation == Propagation::HostToContainer,
         })
     });
     Ok(Pod {
@@ -188,7 +218,7 @@ mod tests {
         containers:\n      - args: [run]\n        env:\n        - {name: IP, valueFrom: {fieldRef: {fieldPath: \
         status.hostIP}}}\n        - {name: TO, value: 'http://$(IP):4317'}\n        securityContext: {privileged: \
         true, readOnlyRootFilesystem: true}\n        volumeMounts:\n        - {name: sys, mountPath: /host/sys, \
-        readOnly: true}\n        - {name: state, mountPath: /state}\n      volumes:\n      - {name: sys, hostPath: \
+        readOnly: true, mountPropagation: HostToContainer}\n        - {name: state, mountPath: /state}\n      volumes:\n      - {name: sys, hostPath: \
         {path: /sys}}\n      - {name: state, hostPath: {path: /var/state, type: DirectoryOrCreate}}\n";
 
     #[test]
@@ -199,6 +229,7 @@ mod tests {
             place: place.to_owned(),
             read_only,
             create: !read_only,
+            follows: read_only,
         };
         assert_eq!(pod.mounts, [mount("/sys", "/host/sys", true), mount("/var/state", "/state", false)]);
         let env = [("IP", "10.0.0.7"), ("TO", "http://10.0.0.7:4317")];
@@ -213,6 +244,10 @@ mod tests {
             ("privileged: true", "privileged: false", "privileged"),
             ("status.hostIP", "status.podIP", "status.podIP"),
             ("kind: DaemonSet", "kind: Deployment", "no DaemonSet"),
+            ("args: [run]", "args: [run]\n        livenessProbe: {}", "livenessProbe"),
+            ("readOnly: true,", "readOnly: true, subPath: class,", "subPath"),
+            ("HostToContainer", "Bidirectional", "Bidirectional"),
+            ("privileged: true", "privileged: true, runAsUser: 1000", "root"),
             ("hostPath: {path: /sys}", "emptyDir: {}", "volume sys"),
         ] {
             assert!(MANIFEST.contains(from), "{from}");

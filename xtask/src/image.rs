@@ -34,7 +34,7 @@ pub(crate) enum Command {
 }
 
 /// Sets the mounts up as a container runtime does, and becomes the agent. Arguments: the file system, the program,
-/// `ro` or `rw`, then source, place and `ro` or `rw` of each mount, `--`, and the agent's arguments.
+/// `ro` or `rw`, then source, place, `ro` or `rw` and propagation of each mount, `--`, and the agent's arguments.
 const SCRIPT: &str = r#"set -eu
 root=$1 program=$2 mode=$3
 shift 3
@@ -42,8 +42,9 @@ mount --bind "$root" "$root"
 mount --bind "$program" "$root/usr/bin/warpgauge"
 while [ "$1" != -- ]; do
     mount --rbind "$1" "$root$2"
+    mount "--make-$4" "$root$2"
     [ "$3" = rw ] || mount -o remount,bind,ro "$root$2"
-    shift 3
+    shift 4
 done
 shift
 mount -t proc proc "$root/proc"
@@ -123,7 +124,9 @@ fn command(rootfs: &Path, program: &Path, pod: &Pod, args: &[String]) -> process
     command.args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT, "image"]);
     command.arg(rootfs).arg(program).arg(mode(pod.read_only));
     for mount in &pod.mounts {
-        command.args([mount.source.as_str(), &mount.place, mode(mount.read_only)]);
+        // As container runtimes do it, with all mounts below.
+        let propagation = if mount.follows { "rslave" } else { "rprivate" };
+        command.args([mount.source.as_str(), &mount.place, mode(mount.read_only), propagation]);
     }
     command.arg("--").args(&pod.args).args(args);
     let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -142,6 +145,7 @@ mod tests {
             place: "/state".to_owned(),
             read_only: false,
             create: true,
+            follows: false,
         };
         let mut mounts = [mount("/sys"), mount("/var/lib/warpgauge")];
         replace_sources(&mut mounts, &["/var/lib/warpgauge=/tmp/x".to_owned()]).expect("mounted");

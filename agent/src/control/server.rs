@@ -26,6 +26,8 @@ use crate::telemetry::{Counter, Telemetry};
 const CLIENTS_MAX: usize = 8;
 /// What a client gets to send its request, and to take each reply.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Before the next client is accepted after one could not be: descriptors become free again.
+const BREATH: Duration = Duration::from_millis(100);
 /// Replies on their way to a client.
 const REPLIES_MAX: usize = 16;
 
@@ -82,6 +84,7 @@ struct Refusals {
     too_many: Counter,
     not_understood: Counter,
     hung: Counter,
+    not_accepted: Counter,
 }
 
 impl Server {
@@ -115,6 +118,7 @@ impl Server {
             too_many: counter("too_many"),
             not_understood: counter("not_understood"),
             hung: counter("hung"),
+            not_accepted: counter("not_accepted"),
         };
         let places = Arc::new(Semaphore::new(CLIENTS_MAX));
         let mut clients = JoinSet::new();
@@ -122,7 +126,15 @@ impl Server {
             let client = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 Some(_) = clients.join_next() => continue,
-                accepted = self.listener.accept() => accepted?.0,
+                accepted = self.listener.accept() => accepted,
+            };
+            // Too many open files, or a client that went meanwhile: neither is a reason to leave the others.
+            let Ok((client, _)) = client else {
+                refusals.not_accepted.add(1);
+                tokio::select! {
+                    () = stop.cancelled() => return Ok(()),
+                    () = tokio::time::sleep(BREATH) => continue,
+                }
             };
             let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
                 refusals.too_many.add(1);
@@ -192,6 +204,7 @@ async fn say(client: &mut UnixStream, reply: &Reply) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
@@ -295,6 +308,38 @@ mod tests {
         }
         assert_eq!(running.refused("hung"), CLIENTS_MAX as u64);
         assert!(running.raw(b"{\"command\":\"driver_take\"}\n").await.contains("done"));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_cannot_be_accepted_ends_no_other() {
+        let (dir, telemetry, request) =
+            (TestDir::new(), Telemetry::default(), b"{\"command\":\"driver_take\"}\n");
+        let server = Server::open(dir.path()).unwrap();
+        let listening = server.listener.as_fd().try_clone_to_owned().unwrap();
+        let (mut tasks, counts) = (JoinSet::new(), telemetry.clone());
+        tasks.spawn(async move {
+            let parts = Parts { run_dir: None, hold: DriverHold::default(), desk: None };
+            server.serve(&parts, &counts, &CancellationToken::new()).await.unwrap();
+        });
+        let path = dir.path().join(SOCKET);
+        let mut first = UnixStream::connect(&path).await.unwrap();
+        let (mut second, mut text) = (UnixStream::connect(&path).await.unwrap(), String::new());
+        second.write_all(request).await.unwrap();
+        second.read_to_string(&mut text).await.unwrap();
+        assert!(text.contains("done"), "{text}"); // clients are accepted in their order
+        let listening = std::os::unix::net::UnixStream::from(listening);
+        listening.shutdown(std::net::Shutdown::Both).unwrap(); // `accept` fails from now on
+        let failed = telemetry.counter("warpgauge.control.refused", &[("reason", "not_accepted")]);
+        let twice = async {
+            while failed.get() < 2 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), twice).await.unwrap();
+        text.clear();
+        first.write_all(request).await.unwrap();
+        first.read_to_string(&mut text).await.unwrap();
+        assert!(text.contains("done") && path.exists() && tasks.try_join_next().is_none(), "{text}");
     }
 
     #[tokio::test]

@@ -40,7 +40,7 @@ impl Correlate {
             driver_stalls: DriverStalls::new(config, telemetry),
             xids: XidFindings::default(),
             samples: SampleChecks::new(telemetry),
-            status: SourceStatus::default(),
+            status: SourceStatus::new(telemetry),
         }
     }
 

@@ -39,6 +39,7 @@ struct Counts {
     out_of_order: Counter,
     duplicate: Counter,
     after_blank: Counter,
+    unknown_fields: Counter,
     forgotten: Counter,
 }
 
@@ -69,6 +70,7 @@ impl SampleChecks {
             out_of_order: dropped("out_of_order"),
             duplicate: dropped("duplicate"),
             after_blank: dropped("after_blank"),
+            unknown_fields: dropped("too_many_unknown_fields"),
             forgotten: telemetry.counter("warpgauge.correlate.refused", &[("reason", "subjects")]),
         };
         Self { subjects: HashMap::new(), counts }
@@ -108,7 +110,10 @@ impl SampleChecks {
                 Some(last) => last,
                 None => match fields.insert(reading.field, first) {
                     Some(last) => last,
-                    None => return false, // one more unknown field than anybody asks for
+                    None => {
+                        counts.unknown_fields.add(1); // one more than anybody asks for
+                        return false;
+                    }
                 },
             };
             let row = field_table::row(reading.field);
@@ -310,6 +315,15 @@ mod tests {
         assert_eq!((received("dcgm"), received("nvml")), (5, 0), "those that are no news count too");
         assert_eq!(bench.one(230, 9, int(31)), Some(int(31)));
         assert_eq!(bench.one(230, 8, int(79)), Some(int(79)), "an XID may be told late");
+    }
+
+    #[test]
+    fn more_unknown_fields_than_are_kept_are_counted() {
+        let mut bench = Bench::new();
+        let most = u16::try_from(crate::model::by_field::UNKNOWN_MAX).unwrap();
+        let left = (0..most + 3).filter(|n| bench.one(60_000 + n, 5, SampleValue::Int(1)).is_some()).count();
+        assert_eq!(left, usize::from(most));
+        assert_eq!(bench.counted("warpgauge.samples.dropped", "too_many_unknown_fields"), 3);
     }
 
     #[test]

@@ -2,19 +2,21 @@
 //!
 //! In: [`Signal::Source`] of the vendor's libraries, and [`Signal::GpuState`]. Out: one [`FindingKind::Status`] when an
 //! episode begins and one when it ends, under one id; none while nothing changes. A pure core.
-//! What can go wrong: more devices than [`SourceStatus::DEVICES_MAX`]; their losses are not told.
+//! What can go wrong: more devices than [`SourceStatus::DEVICES_MAX`]; their losses are counted, not told.
 
 use std::collections::BTreeMap;
 
 use crate::model::finding::{Status, StatusState};
 use crate::model::signal::{DeviceState, REPLACEMENT, SourceState};
 use crate::model::{Fact, Finding, FindingKind, MonoNs, Origin, Severity, Signal};
+use crate::telemetry::{Counter, Telemetry};
 
 /// What is slow, gone or lost now.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SourceStatus {
     sources: BTreeMap<&'static str, Source>,
     devices: BTreeMap<String, Episode>,
+    refused: Counter,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +35,12 @@ struct Episode {
 impl SourceStatus {
     /// Devices that may be lost at a time.
     pub const DEVICES_MAX: usize = 512;
+
+    /// Nothing is slow, gone or lost; refusals are counted.
+    pub fn new(telemetry: &Telemetry) -> Self {
+        let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "lost_devices")]);
+        Self { sources: BTreeMap::new(), devices: BTreeMap::new(), refused }
+    }
 
     /// Takes any signal; appends what it concludes.
     pub fn push(&mut self, signal: &Signal, out: &mut Vec<Fact>) {
@@ -104,8 +112,11 @@ impl SourceStatus {
         if let Some(open) = self.devices.remove(hw_id) {
             out.push(end(open, at, state));
         }
-        if over || self.devices.len() >= Self::DEVICES_MAX {
+        if over {
             return;
+        }
+        if self.devices.len() >= Self::DEVICES_MAX {
+            return self.refused.add(1);
         }
         let hw = Some(hw_id.to_owned());
         let status =
@@ -155,7 +166,7 @@ mod tests {
 
     /// Id, state, severity, since, end.
     fn told(signals: &[Signal]) -> Vec<(String, &'static str, Severity, u64, Option<u64>)> {
-        let (mut core, mut out) = (SourceStatus::default(), Vec::new());
+        let (mut core, mut out) = (SourceStatus::new(&Telemetry::default()), Vec::new());
         signals.iter().for_each(|signal| core.push(signal, &mut out));
         let seconds = |at: MonoNs| at.0 / 1_000_000_000;
         let show = |fact| {
@@ -194,6 +205,18 @@ mod tests {
         assert_eq!(told(&[up(1), replaced, down])[0].2, Severity::Error, "that did not go well");
         let released = told(&[source(1, "dcgm", true, None), source(5, "dcgm", false, Some("released"))]);
         assert_eq!((released[0].1, released[0].2), ("released", Severity::Info));
+    }
+
+    #[test]
+    fn losses_beyond_the_limit_are_counted() {
+        let telemetry = Telemetry::default();
+        let (mut core, mut out) = (SourceStatus::new(&telemetry), Vec::new());
+        for number in 0..=SourceStatus::DEVICES_MAX {
+            let (hw_id, state) = (format!("GPU-{number}"), DeviceState::Lost);
+            core.push(&Signal::GpuState { at: mono(1), hw_id, state }, &mut out);
+        }
+        let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "lost_devices")]);
+        assert_eq!((out.len(), refused.get()), (SourceStatus::DEVICES_MAX, 1));
     }
 
     #[test]

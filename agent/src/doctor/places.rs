@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use super::Check;
 use crate::config::Config;
-use crate::host::state_dir::{StateDir, StateDirError};
+use crate::host::state_dir::{StateDir, StateDirError, Use};
 
 /// A collector on the same network answers in milliseconds.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -21,11 +21,21 @@ pub fn state_dir(config: &Config) -> Check {
         return Check::off(NAME, "none is kept, as configured");
     };
     let dir = StateDir::new(path.clone());
-    match dir.lock() {
-        Err(StateDirError::Held { .. }) => Check::yes(NAME, format!("{}: an agent uses it", path.display())),
-        Err(e) => Check::no(NAME, e.to_string(), "the message says what is needed"),
-        // The lock's file was opened for writing. More is not tried: a sync may take longer than the doctor has.
-        Ok(_lock) => Check::yes(NAME, format!("{} can be written", path.display())),
+    let no = |e: StateDirError| Check::no(NAME, e.to_string(), "the message says what is needed");
+    match dir.look() {
+        Err(e) => no(e),
+        Ok(Use::Held) => Check::yes(NAME, format!("{}: an agent uses it", path.display())),
+        Ok(Use::Missing) => match dir.can_be_made() {
+            Ok(()) => Check::yes(NAME, format!("{} is missing; the agent will make it", path.display())),
+            Err(e) => no(e),
+        },
+        Ok(Use::Free) => {
+            let tried = dir.write("doctor", b"").and_then(|()| dir.remove("doctor"));
+            match tried {
+                Ok(()) => Check::yes(NAME, format!("{} can be written", path.display())),
+                Err(e) => no(e),
+            }
+        }
     }
 }
 
@@ -64,6 +74,8 @@ fn resolve(endpoint: &str) -> Result<Vec<SocketAddr>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::DirBuilderExt;
+
     use super::super::Verdict;
     use super::*;
     use crate::config::OtlpConfig;
@@ -74,7 +86,13 @@ mod tests {
         let dir = TestDir::new();
         let path = dir.path().join("state");
         let mut config = Config { state_dir: Some(path.clone()), ..Config::default() };
-        assert_eq!(state_dir(&config).verdict, Verdict::Yes);
+        let missing = state_dir(&config);
+        assert!(missing.verdict == Verdict::Yes && missing.what.contains("will make it"), "{}", missing.what);
+        assert!(!path.exists(), "nothing is made by looking");
+        std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+        let free = state_dir(&config);
+        assert!(free.verdict == Verdict::Yes && free.what.contains("can be written"), "{}", free.what);
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
         let lock = StateDir::new(path.clone()).lock().unwrap();
         let held = state_dir(&config);
         assert!(held.verdict == Verdict::Yes && held.what.contains("an agent uses it"), "{}", held.what);
@@ -82,6 +100,9 @@ mod tests {
         std::fs::write(dir.path().join("file"), "").unwrap();
         config.state_dir = Some(dir.path().join("file"));
         assert_eq!(state_dir(&config).verdict, Verdict::No);
+        config.state_dir = Some(dir.path().join("file/deep"));
+        let nowhere = state_dir(&config);
+        assert!(nowhere.verdict == Verdict::No && nowhere.what.contains("/file"), "{}", nowhere.what);
         config.state_dir = None;
         assert_eq!(state_dir(&config).verdict, Verdict::Off);
         let left = |entry: std::fs::DirEntry| entry.file_name().into_string().unwrap();

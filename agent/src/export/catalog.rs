@@ -263,7 +263,7 @@ pub const CATALOG: &[Metric] = &[
     counter(
         "warpgauge.samples.dropped",
         "{sample}",
-        "Measured values left out for when they came: older than the one before, the same again, or the first of a computed rate after a gap.",
+        "Measured values left out: for when they came (older than the one before, the same again, or the first of a computed rate after a gap), or because there are more devices or unknown fields than are kept.",
         &["reason"],
     ),
 ];

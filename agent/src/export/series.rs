@@ -4,7 +4,7 @@
 //! first value; the zero keeps its time until it is settled, so that it survives a collector that is away.
 //! What can go wrong: too many series; updates beyond the limit are refused and counted per metric.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +44,15 @@ impl Key {
         match self {
             Self::Call(whose, ..) | Self::Stall(whose, _) => Some(whose),
             Self::Xid { .. } | Self::VendorCall(..) => None,
+        }
+    }
+
+    /// The device whose end ends the series.
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            Self::Xid { device, .. } => Some(device),
+            Self::VendorCall(_, _, device) => device.as_deref(),
+            Self::Call(..) | Self::Stall(..) => None,
         }
     }
 
@@ -189,9 +198,20 @@ impl Table {
 
     /// Ends every series whose workload is not to be kept; should it come back, it begins anew with a later start.
     pub fn retain(&mut self, keep: impl Fn(&Arc<Whose>) -> bool) {
+        self.keep(|key| key.whose().is_none_or(&keep));
+    }
+
+    /// Removes the series of devices that are gone, which have been collected.
+    pub fn end_devices(&mut self, gone: &BTreeSet<String>) {
+        if !gone.is_empty() {
+            self.keep(|key| key.device().is_none_or(|device| !gone.contains(device)));
+        }
+    }
+
+    fn keep(&mut self, keep: impl Fn(&Key) -> bool) {
         let held = &mut self.held;
         self.series.retain(|(name, key), _| {
-            let kept = key.whose().is_none_or(&keep);
+            let kept = keep(key);
             if let (false, Some(n)) = (kept, held.get_mut(name)) {
                 *n = n.saturating_sub(1);
             }

@@ -7,10 +7,11 @@
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat, renameat, unlinkat,
+    Access, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, accessat, flock, fstat, openat, renameat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -64,6 +65,17 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
+}
+
+/// What a look at the directory finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// There is none.
+    Missing,
+    /// Nobody has it.
+    Free,
+    /// An agent has it.
+    Held,
 }
 
 /// The directory, opened anew for each use: it may be made, mended or replaced while the agent runs.
@@ -166,6 +178,38 @@ impl StateDir {
         }
     }
 
+    /// Who has the directory now, without making or holding anything. Trap: the answer is old at once, and for a moment
+    /// the lock is shared, so whoever takes it must try more than once.
+    ///
+    /// # Errors
+    /// An unsafe directory; a link in the lock's place.
+    pub fn look(&self) -> Result<Use, StateDirError> {
+        let Some(dir) = self.open()? else { return Ok(Use::Missing) };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(&dir, LOCK, flags, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::NOENT) => return Ok(Use::Free),
+            Err(errno) => return Err(self.file_error(LOCK, errno.into())),
+        };
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(Use::Free), // and given back with the file
+            Err(Errno::WOULDBLOCK) => Ok(Use::Held),
+            Err(errno) => Err(self.file_error(LOCK, errno.into())),
+        }
+    }
+
+    /// Whether the directory, which is missing, could be made: the nearest one above it that exists may be written to.
+    ///
+    /// # Errors
+    /// What the system says of that one.
+    pub fn can_be_made(&self) -> Result<(), StateDirError> {
+        let mut above = self.path.ancestors().skip(1);
+        let parent = above.find(|path| path.exists()).unwrap_or(Path::new("."));
+        let access = Access::WRITE_OK | Access::EXEC_OK;
+        accessat(CWD, parent, access, AtFlags::EACCESS)
+            .map_err(|errno| StateDirError::Directory { path: parent.to_path_buf(), cause: errno.into() })
+    }
+
     fn open_or_make(&self) -> Result<File, StateDirError> {
         if let Some(dir) = self.open()? {
             return Ok(dir);
@@ -204,7 +248,6 @@ impl StateDir {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-    use std::path::Path;
 
     use super::*;
     use crate::test_dir::TestDir;

@@ -80,7 +80,7 @@ pub const STATUS: Metric = metric(
     "hw.status",
     Kind::UpDownCounter,
     "1",
-    "1 for the state that the device is in, 0 for the others: `failed` while it is lost or a health check fails, `degraded` while it is being reset or a health check warns, else `ok`.",
+    "1 for the state that the device is in, 0 for the others: `failed` while it is lost or a health check fails, `degraded` while it is being reset or a health check warns, else `ok`. The last result of a health check counts until there is another; while neither DCGM nor NVML answers there are no points.",
     &["hw.id", "hw.type", "hw.state"],
 );
 /// `gpu.health.status`

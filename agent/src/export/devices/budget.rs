@@ -13,6 +13,8 @@ use crate::telemetry::{Counter, Telemetry};
 pub struct Budget {
     held: HashMap<&'static str, usize>,
     total: usize,
+    /// How many series were given back so far: whoever was refused may try again when it has changed.
+    freed: u64,
     limits: Limits,
     refused: HashMap<&'static str, Counter>,
     telemetry: Telemetry,
@@ -21,28 +23,51 @@ pub struct Budget {
 impl Budget {
     /// Nothing held.
     pub fn new(limits: Limits, telemetry: Telemetry) -> Self {
-        Self { held: HashMap::new(), total: 0, limits, refused: HashMap::new(), telemetry }
+        Self { held: HashMap::new(), total: 0, freed: 0, limits, refused: HashMap::new(), telemetry }
     }
 
     /// Room for one more series, or a counted refusal.
     pub fn take(&mut self, metric: &'static str) -> bool {
-        let held = self.held.entry(metric).or_default();
-        if *held >= self.limits.per_metric || self.total >= self.limits.total {
+        if !self.has_room(metric) {
             let counter = || self.telemetry.counter("warpgauge.series.refused", &[("metric", metric)]);
             self.refused.entry(metric).or_insert_with(counter).add(1);
             return false;
         }
-        *held += 1;
-        self.total += 1;
+        self.grow(metric, 1);
         true
+    }
+
+    /// Whether there is room for one more series.
+    pub fn has_room(&self, metric: &'static str) -> bool {
+        let held = self.held.get(metric).copied().unwrap_or_default();
+        held < self.limits.per_metric && self.total < self.limits.total
+    }
+
+    /// A field of several series has `by` more of them.
+    pub fn grow(&mut self, metric: &'static str, by: usize) {
+        let held = self.held.entry(metric).or_default();
+        *held = held.saturating_add(by);
+        self.total = self.total.saturating_add(by);
     }
 
     /// A series ended.
     pub fn give_back(&mut self, metric: &'static str) {
-        if let Some(held) = self.held.get_mut(metric).filter(|held| **held > 0) {
-            *held -= 1;
-            self.total = self.total.saturating_sub(1);
+        self.shrink(metric, 1);
+    }
+
+    /// A field of `by` series ended.
+    pub fn shrink(&mut self, metric: &'static str, by: usize) {
+        if let Some(held) = self.held.get_mut(metric) {
+            let by = by.min(*held);
+            *held -= by;
+            self.total = self.total.saturating_sub(by);
+            self.freed += by as u64;
         }
+    }
+
+    /// Changes when series were given back.
+    pub fn freed(&self) -> u64 {
+        self.freed
     }
 
     /// Publishes how many there are.

@@ -1,7 +1,7 @@
 //! What is known of each device besides measurements: words, state, health.
 //!
 //! In: identities, states, health checks. Out: the info series, `hw.status` and `gpu.health.status`, as they stand.
-//! What can go wrong: ever new devices; beyond [`Identities::MOST`] they are not told of.
+//! What can go wrong: ever new devices; beyond [`Identities::MOST`] they are counted, not told of.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,18 +10,20 @@ use super::series::Moment;
 use super::standing::{Placed, Standing};
 use crate::export::device_catalog::{HEALTH, INFO, STATUS};
 use crate::export::point::Value;
-use crate::model::Gpu;
-use crate::model::WallNs;
 use crate::model::signal::{DeviceKind, DeviceState, HealthLevel, Subsystem};
-use crate::telemetry::Attributes;
+use crate::model::{Gpu, Origin, WallNs};
+use crate::telemetry::{Attributes, Counter, Telemetry};
 
 /// All devices.
 #[derive(Debug, Default)]
 pub struct Identities {
     devices: BTreeMap<Arc<str>, Device>,
     driver: Option<String>,
-    /// Health checks give no results now.
-    unchecked: bool,
+    /// Whether DCGM and NVML answer, as far as they were heard of.
+    dcgm: Option<bool>,
+    nvml: Option<bool>,
+    /// Times that a device was not told of.
+    refused: Counter,
 }
 
 #[derive(Debug)]
@@ -32,6 +34,12 @@ struct Device {
 }
 
 impl Identities {
+    /// No devices yet; refusals are counted.
+    pub fn new(telemetry: &Telemetry) -> Self {
+        let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "devices")]);
+        Self { refused, ..Self::default() }
+    }
+
     /// Devices that are told of: 16 boards with 8 instances each, switches, CPUs and adapters fit.
     pub const MOST: usize = 512;
 
@@ -44,7 +52,7 @@ impl Identities {
                 let (state, health) = (DeviceState::Ok, BTreeMap::new());
                 self.devices.insert(gpu.hw_id.as_str().into(), Device { gpu: gpu.clone(), state, health });
             }
-            None => {}
+            None => self.refused.add(1),
         }
     }
 
@@ -69,9 +77,13 @@ impl Identities {
         }
     }
 
-    /// Whether anybody checks health. Results from before count again when the checks go on: only changes are told.
-    pub fn set_checked(&mut self, checked: bool) {
-        self.unchecked = !checked;
+    /// Whether a vendor's library answers.
+    pub fn set_answering(&mut self, origin: Origin, up: bool) {
+        match origin {
+            Origin::Dcgm => self.dcgm = Some(up),
+            Origin::Nvml => self.nvml = Some(up),
+            Origin::Host => {}
+        }
     }
 
     /// `hw.type` of a device.
@@ -94,17 +106,24 @@ impl Identities {
         out: &mut Placed,
     ) {
         let times = (start, moment.at);
+        let answering = [self.dcgm, self.nvml];
+        // Where nobody answers, nobody knows: no state is better than the last one, and far better than `ok`.
+        let known = answering.contains(&Some(true)) || answering == [None; 2];
         for (hw_id, device) in &self.devices {
             let shared = || vec![("hw.id", hw_id.to_string()), ("hw.type", self.kind(hw_id).to_owned())];
             let info = Arc::new(self.words(device, shared(), texts(hw_id)));
             standing.put(&INFO, &info, Value::Count(1), times, out);
-            let health = Some(&device.health).filter(|_| !self.unchecked);
-            let state = overall(device.state, health);
+            if !known {
+                continue;
+            }
+            // A device does not recover by DCGM's going away: its last results count until there are others.
+            let state = overall(device.state, &device.health);
             for word in ["ok", "degraded", "failed"] {
                 let attributes = Arc::new([shared(), vec![("hw.state", word.to_owned())]].concat());
                 standing.put(&STATUS, &attributes, Value::Count(u64::from(word == state)), times, out);
             }
-            for (subsystem, level) in health.into_iter().flatten() {
+            let checked = self.dcgm != Some(false);
+            for (subsystem, level) in device.health.iter().filter(|_| checked) {
                 let name = subsystem.name().to_owned();
                 let attributes = Arc::new([shared(), vec![("gpu.health.subsystem", name)]].concat());
                 let level = match level {
@@ -155,9 +174,8 @@ impl Identities {
 }
 
 /// `hw.state`
-fn overall(state: DeviceState, health: Option<&BTreeMap<Subsystem, HealthLevel>>) -> &'static str {
-    let worst = health.and_then(|health| health.values().max());
-    match (state, worst) {
+fn overall(state: DeviceState, health: &BTreeMap<Subsystem, HealthLevel>) -> &'static str {
+    match (state, health.values().max()) {
         (DeviceState::Lost | DeviceState::Gone, _) | (_, Some(HealthLevel::Fail)) => "failed",
         (DeviceState::Resetting, _) | (_, Some(HealthLevel::Warn)) => "degraded",
         (DeviceState::Ok, _) => "ok",

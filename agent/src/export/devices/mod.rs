@@ -31,9 +31,9 @@ use super::point::{Point, Value};
 use super::series::Limits;
 use crate::model::signal::{DeviceState, SourceState};
 use crate::model::{
-    Absence, Attributed, Fact, MonoNs, Origin, Part, Samples, Signal, Subject, WallAnchor, WallNs,
+    Absence, Attributed, Fact, Gpu, MonoNs, Origin, Part, Samples, Signal, Subject, WallAnchor, WallNs,
 };
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Counter, Telemetry};
 
 /// Series of devices that may be held: 56 MIG instances and 8 boards with 60 fields, and 18 links of each board with 40
 /// more, fit. At about 400 bytes each: 8 MB at most.
@@ -53,6 +53,8 @@ const SILENCE: Duration = Duration::from_secs(24 * 3_600);
 #[derive(Debug)]
 pub struct Devices {
     start: WallNs,
+    /// Time of the latest collection.
+    collected: WallNs,
     subjects: HashMap<Subject, SubjectSeries>,
     /// Of devices that are gone: their series are to be ended.
     leaving: Vec<(Subject, SubjectSeries)>,
@@ -60,6 +62,8 @@ pub struct Devices {
     processes: Processes,
     standing: Standing,
     budget: Budget,
+    /// Readings of devices beyond [`SUBJECTS_MAX`].
+    too_many: Counter,
 }
 
 impl Devices {
@@ -67,11 +71,13 @@ impl Devices {
     pub fn new(start: WallNs, limits: Limits, telemetry: Telemetry) -> Self {
         Self {
             start,
+            collected: start,
             subjects: HashMap::new(),
             leaving: Vec::new(),
-            identities: Identities::default(),
+            identities: Identities::new(&telemetry),
             processes: Processes::default(),
             standing: Standing::default(),
+            too_many: telemetry.counter("warpgauge.samples.dropped", &[("reason", "too_many_devices")]),
             budget: Budget::new(limits, telemetry),
         }
     }
@@ -81,10 +87,15 @@ impl Devices {
         let full = self.subjects.len() >= SUBJECTS_MAX;
         let series = match self.subjects.entry(samples.subject.clone()) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(_) if full => return,
+            Entry::Vacant(_) if full => return self.too_many.add(samples.readings.len() as u64),
             Entry::Vacant(new) => {
-                let kind = self.identities.kind(&samples.subject.hw_id);
-                new.insert(SubjectSeries::new(&samples.subject, kind, at))
+                // Of adapters the host's sysfs is all there is: no library tells of them.
+                let kind = match samples.subject.part {
+                    Part::Port(_) => "network",
+                    Part::Core(_) => "cpu",
+                    Part::Whole | Part::Link(_) => self.identities.kind(&samples.subject.hw_id),
+                };
+                new.insert(SubjectSeries::new(&samples.subject, kind, at, self.collected))
             }
         };
         series.take(samples, at, &mut self.budget);
@@ -95,7 +106,10 @@ impl Devices {
         let Fact::Reading(signal) = &fact.item else { return };
         match signal {
             Signal::Samples { at, samples } => self.samples(samples, *at),
-            Signal::Gpu { gpu, .. } => self.identities.know(gpu),
+            Signal::Gpu { gpu, .. } => {
+                self.identities.know(gpu);
+                self.rename(gpu);
+            }
             Signal::Driver { driver, .. } => self.identities.set_driver(driver.version.as_ref()),
             Signal::Health { hw_id, subsystem, level, .. } => {
                 self.identities.set_health(hw_id, *subsystem, *level);
@@ -152,6 +166,7 @@ impl Devices {
         self.identities.collect(moment, self.start, texts, &mut self.standing, &mut out);
         self.processes.collect(moment, self.start, &mut self.standing, &mut out);
         self.standing.finish(at, &mut out);
+        self.collected = at;
         self.budget.publish();
         out.sort_by_key(|(place, _)| *place);
         for of_one_metric in out.chunk_by_mut(|(a, _), (b, _)| a == b) {
@@ -162,7 +177,7 @@ impl Devices {
 
     /// Begins all series anew at `start`, which may lie before all points so far.
     pub fn restart(&mut self, start: WallNs) {
-        self.start = start;
+        (self.start, self.collected) = (start, start);
         self.subjects.values_mut().for_each(|series| series.restart(start));
     }
 
@@ -175,9 +190,7 @@ impl Devices {
                     series.free(&mut self.budget);
                     self.leaving.push((subject, series));
                 }
-                // Nobody may collect, or devices may come and go in a storm: the latest are remembered.
-                let surplus = self.leaving.len().saturating_sub(LEAVING_MAX);
-                self.leaving.drain(..surplus);
+                self.forget_surplus();
             }
             DeviceState::Lost => {
                 self.processes.forget(hw_id, &mut self.budget);
@@ -188,13 +201,32 @@ impl Devices {
         }
     }
 
+    /// What the host told of a board before the driver gave it a name ends: it goes on under that name.
+    fn rename(&mut self, gpu: &Gpu) {
+        let (Some(pci), None) = (gpu.pci, &gpu.parent) else { return };
+        let address = pci.to_string();
+        if address == gpu.hw_id {
+            return;
+        }
+        let former = Subject { hw_id: address.into(), part: Part::Whole };
+        if let Some(mut series) = self.subjects.remove(&former) {
+            series.free(&mut self.budget);
+            self.leaving.push((former, series));
+            self.forget_surplus();
+        }
+    }
+
+    /// Nobody may collect, or devices may come and go in a storm: the latest are remembered.
+    fn forget_surplus(&mut self) {
+        let surplus = self.leaving.len().saturating_sub(LEAVING_MAX);
+        self.leaving.drain(..surplus);
+    }
+
     /// A source that is down, or late, takes all its values with it.
     fn source(&mut self, source: &SourceState) {
         let origins = [Origin::Dcgm, Origin::Nvml, Origin::Host];
         let Some(origin) = origins.into_iter().find(|origin| origin.name() == source.name) else { return };
-        if origin == Origin::Dcgm {
-            self.identities.set_checked(source.up);
-        }
+        self.identities.set_answering(origin, source.up);
         if source.up {
             return self.subjects.values_mut().for_each(|series| series.regain(origin));
         }

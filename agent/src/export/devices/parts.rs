@@ -31,6 +31,8 @@ pub struct Parts {
     name: &'static str,
     shared: Attributes,
     parts: Vec<Part>,
+    /// There may be more series.
+    room: bool,
 }
 
 #[derive(Debug)]
@@ -56,14 +58,24 @@ impl Parts {
     /// Time per bit; all known reasons are there from the start.
     pub fn of_mask(name: &'static str, shared: Attributes) -> Self {
         let kind = Kind::Mask { steps: Steps::default(), holds: 0 };
-        let mut parts = Self { kind, name, shared, parts: Vec::with_capacity(REASONS.len()) };
+        let mut parts = Self { kind, name, shared, parts: Vec::with_capacity(REASONS.len()), room: true };
         (0..).zip(REASONS).for_each(|(bit, _)| parts.add(bit, 0));
         parts
     }
 
     /// Events by number; what an engine tells of before `since` is history.
     pub fn of_events(name: &'static str, shared: Attributes, since: MonoNs) -> Self {
-        Self { kind: Kind::Event { since }, name, shared, parts: Vec::new() }
+        Self { kind: Kind::Event { since }, name, shared, parts: Vec::new(), room: true }
+    }
+
+    /// How many series there are.
+    pub fn count(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Whether there may be more series; without room what is new counts as `other`.
+    pub fn set_room(&mut self, room: bool) {
+        self.room = room;
     }
 
     /// Takes the next sample.
@@ -113,16 +125,17 @@ impl Parts {
     }
 
     fn add(&mut self, key: i64, n: u64) {
-        let full = self.parts.len() >= Self::MOST && !self.parts.iter().any(|part| part.key == key);
+        let full =
+            (self.parts.len() >= Self::MOST || !self.room) && !self.parts.iter().any(|part| part.key == key);
         let key = if full { Self::OTHER } else { key };
         if let Some(part) = self.parts.iter_mut().find(|part| part.key == key) {
             part.total = part.total.saturating_add(n);
             return;
         }
         let value = match (&self.kind, usize::try_from(key).ok().and_then(|bit| REASONS.get(bit))) {
+            _ if key == Self::OTHER => "other".to_owned(),
             (Kind::Mask { .. }, Some(reason)) => (*reason).to_owned(),
             (Kind::Mask { .. }, None) => format!("bit_{key}"),
-            (Kind::Event { .. }, _) if key == Self::OTHER => "other".to_owned(),
             (Kind::Event { .. }, _) => key.to_string(),
         };
         let mut attributes = self.shared.clone();
@@ -183,5 +196,18 @@ mod tests {
         }
         assert_eq!(parts.parts.len(), Parts::MOST + 1);
         assert_eq!(totals(&parts).last().unwrap(), &("other".into(), Value::Count(38)));
+    }
+
+    #[test]
+    fn without_room_what_is_new_counts_as_other() {
+        let mut events = Parts::of_events("code", vec![], at(0));
+        events.take(31, at(1));
+        events.set_room(false);
+        [79, 31, 48].into_iter().for_each(|code| events.take(code, at(2)));
+        assert_eq!(totals(&events), [("31".into(), Value::Count(2)), ("other".into(), Value::Count(2))]);
+        let mut mask = Parts::of_mask("reason", vec![]);
+        mask.set_room(false);
+        (0..2).for_each(|second| mask.take(1 << 40 | 1 << 41, at(second)));
+        assert_eq!((mask.count(), totals(&mask)[9].0.as_str()), (REASONS.len() + 1, "other"));
     }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::budget::Budget;
 use super::cell::{Cell, Number};
 use super::parts::Parts;
 use super::standing::{Placed, Standing, ending, place};
@@ -32,6 +33,8 @@ pub struct FieldSeries {
     last: WallNs,
     /// The latest point had a value.
     live: bool,
+    /// Series that the budget knows of.
+    booked: usize,
 }
 
 /// Since when the value counts. Fixed as a wall time by the first collection.
@@ -51,18 +54,35 @@ pub struct Moment {
 }
 
 impl FieldSeries {
-    /// The series of a field that has not been heard of before.
+    /// The series of a field that has not been heard of before, booked as one. No point of it will lie before `floor`:
+    /// another series of the same name may have ended then.
     pub fn new(
         field: Field,
         metric: Option<&'static Metric>,
         attributes: Attributes,
         origin: Origin,
+        floor: WallNs,
     ) -> Self {
         let (row, attributes) = (crate::model::field_table::row(field), Arc::new(attributes));
         let metric = metric.map(|metric| (metric, place(metric)));
         let (cell, absent, sampled, live) = (None, None, None, false);
-        let (start, last) = (Start::Fixed(WallNs(0)), WallNs(0));
-        Self { field, row, metric, attributes, cell, origin, absent, sampled, start, last, live }
+        let (start, last, booked) = (Start::Fixed(WallNs(0)), floor, 1);
+        Self { field, row, metric, attributes, cell, origin, absent, sampled, start, last, live, booked }
+    }
+
+    /// Tells the budget how many series there are by now.
+    pub fn book(&mut self, budget: &mut Budget) {
+        if let Some(Cell::Parts(parts)) = &mut self.cell {
+            let metric = self.metric.map_or(FIELD_ABSENT.name, |(metric, _)| metric.name);
+            budget.grow(metric, parts.count().saturating_sub(self.booked));
+            self.booked = self.booked.max(parts.count());
+            parts.set_room(budget.has_room(metric));
+        }
+    }
+
+    /// Gives its series back.
+    pub fn free(&self, budget: &mut Budget) {
+        budget.shrink(self.metric_name(), self.booked);
     }
 
     /// Whether the field is one of the info series.

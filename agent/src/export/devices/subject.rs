@@ -28,7 +28,11 @@ pub struct SubjectSeries {
     /// Attributes of all its points.
     shared: Arc<Attributes>,
     since: MonoNs,
+    /// The latest collection before that: a former series of the same name may have ended then.
+    floor: WallNs,
     heard: MonoNs,
+    /// [`Budget::freed`] at the latest batch: fields that found no room are looked at again when it has changed.
+    freed: u64,
     fields: ByField<Option<FieldSeries>>,
     texts: BTreeMap<&'static str, Arc<str>>,
     /// Share of the memory in use: time of the latest point, and whether that had a value.
@@ -36,8 +40,8 @@ pub struct SubjectSeries {
 }
 
 impl SubjectSeries {
-    /// Of a subject first heard of at `since`.
-    pub fn new(subject: &Subject, kind: &str, since: MonoNs) -> Self {
+    /// Of a subject first heard of at `since`, after the collection at `floor`.
+    pub fn new(subject: &Subject, kind: &str, since: MonoNs, floor: WallNs) -> Self {
         let mut shared = vec![("hw.id", subject.hw_id.to_string()), ("hw.type", kind.to_owned())];
         shared.extend(match subject.part {
             Part::Whole => None,
@@ -46,16 +50,28 @@ impl SubjectSeries {
             Part::Port(port) => Some(("infiniband.port", port.to_string())),
         });
         let (fields, texts) = (ByField::default(), BTreeMap::new());
-        Self { shared: Arc::new(shared), since, heard: since, fields, texts, share: (WallNs(0), false) }
+        let shared = Arc::new(shared);
+        Self { shared, since, floor, heard: since, freed: 0, fields, texts, share: (floor, false) }
     }
 
     /// Takes a batch.
     pub fn take(&mut self, samples: &Samples, at: MonoNs, budget: &mut Budget) {
         self.heard = self.heard.max(at);
+        let again = std::mem::replace(&mut self.freed, budget.freed()) != budget.freed();
         for reading in &samples.readings {
-            if self.fields.get(reading.field).is_none() {
-                let series = self.series(reading.field, samples.origin, budget);
-                self.fields.insert(reading.field, series);
+            match self.fields.get(reading.field) {
+                Some(Some(_)) => {}
+                Some(None) if !again => continue,
+                Some(None) => {
+                    let series = self.series(reading.field, samples.origin, budget);
+                    if let Some(place) = self.fields.get_mut(reading.field) {
+                        *place = series;
+                    }
+                }
+                None => {
+                    let series = self.series(reading.field, samples.origin, budget);
+                    self.fields.insert(reading.field, series);
+                }
             }
             let since = self.since;
             let Some(Some(series)) = self.fields.get_mut(reading.field) else { continue };
@@ -68,6 +84,9 @@ impl SubjectSeries {
                 SampleValue::Int(n) => series.take(Number::Whole(*n), reading.at, samples.origin, since),
                 SampleValue::Number(n) => series.take(Number::Double(*n), reading.at, samples.origin, since),
                 SampleValue::Text(_) => series.lack(Absence::Unexportable, samples.origin),
+            }
+            if let Some(Some(series)) = self.fields.get_mut(reading.field) {
+                series.book(budget);
             }
         }
     }
@@ -148,16 +167,14 @@ impl SubjectSeries {
 
     /// Gives its series back.
     pub fn free(&mut self, budget: &mut Budget) {
-        for series in self.fields.iter_mut().flatten() {
-            budget.give_back(series.metric_name());
-        }
+        self.fields.iter_mut().flatten().for_each(|series| series.free(budget));
     }
 
     fn level(&self, field: Field) -> Option<(f64, Option<MonoNs>)> {
         self.fields.get(field)?.as_ref()?.level()
     }
 
-    /// `None` where the budget has no room: the field is not looked at again.
+    /// `None` where the budget has no room: the field is not looked at again before series are given back.
     fn series(&self, field: Field, origin: Origin, budget: &mut Budget) -> Option<FieldSeries> {
         let row = field_table::row(field);
         let metric = match row {
@@ -175,7 +192,7 @@ impl SubjectSeries {
             }
             None => attributes.push(("gpu.field", name(field))),
         }
-        Some(FieldSeries::new(field, metric, attributes, origin))
+        Some(FieldSeries::new(field, metric, attributes, origin, self.floor))
     }
 
     fn words(&mut self, reading: &Reading) {

@@ -3,7 +3,7 @@
 //! In: attributed facts. Out: [`Batch`]es, which the OTLP sender takes and a Prometheus page can take as well.
 //! A pure core: no clock and no channel. Nothing fails here; what is beyond the limits is refused and counted.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +17,12 @@ use super::stalls::Stalls;
 use super::whose::{Whose, process_of};
 use super::workloads::Workloads;
 use crate::model::operation::Majors;
+use crate::model::signal::DeviceState;
 use crate::model::{
     Attributed, CallStats, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Signal, Stall, VendorCalls,
     WallAnchor, WallNs, Xid,
 };
-use crate::telemetry::{Attributes, Telemetry};
+use crate::telemetry::{Attributes, Counter, Telemetry};
 
 /// Classes of the XID catalogue.
 pub const XID_CLASSES: &[&str] = &[
@@ -36,6 +37,11 @@ pub const XID_CLASSES: &[&str] = &[
     "thermal",
     "unknown",
 ];
+
+/// Boards whose address is known; the largest nodes have 16.
+const BOARDS_MAX: usize = 256;
+/// Devices that may go between two collections: 56 MIG instances, boards, switches and links fit.
+const GONE_MAX: usize = 256;
 
 /// A wall clock set back by less than this catches up soon.
 const SET_BACK: Duration = Duration::from_secs(300);
@@ -54,6 +60,9 @@ pub struct Snapshot {
     majors: Majors,
     /// `hw.id` of the boards, for lines that name only an address.
     boards: HashMap<PciAddress, String>,
+    boards_refused: Counter,
+    /// Devices that went since the latest collection: their series leave once more, with what happened last.
+    gone: BTreeSet<String>,
     telemetry: Telemetry,
     before: Before,
     generation: u64,
@@ -72,6 +81,8 @@ impl Snapshot {
             stalls: Stalls::default(),
             majors,
             boards: HashMap::new(),
+            boards_refused: telemetry.counter("warpgauge.correlate.refused", &[("reason", "boards")]),
+            gone: BTreeSet::new(),
             telemetry,
             before: Before::default(),
             generation: 0,
@@ -97,9 +108,14 @@ impl Snapshot {
             }
             Fact::Reading(Signal::VendorCalls { at, calls }) => self.vendor_calls(calls, *at),
             Fact::Reading(Signal::Exit { pid, .. }) => self.workloads.exited(*pid),
+            Fact::Reading(Signal::GpuState { hw_id, state, .. }) => {
+                if *state == DeviceState::Gone {
+                    self.forget(hw_id);
+                }
+                self.devices.push(fact);
+            }
             Fact::Reading(
                 Signal::Driver { .. }
-                | Signal::GpuState { .. }
                 | Signal::Samples { .. }
                 | Signal::Processes { .. }
                 | Signal::Health { .. }
@@ -135,6 +151,8 @@ impl Snapshot {
         let at = WallNs(now.wall.0.max(self.collected.0.saturating_add(1)));
         self.collected = at;
         let (zeros, mut points) = self.table.collect(now, at, interval, self.generation);
+        let gone = std::mem::take(&mut self.gone);
+        self.table.end_devices(&gone);
         points.extend(self.devices.collect(now, at));
         let own = own_points::points(&self.telemetry, usage, &self.before, self.start, at);
         if ahead > SET_BACK {
@@ -194,13 +212,29 @@ impl Snapshot {
     }
 
     fn gpu(&mut self, gpu: &Gpu, at: MonoNs) {
+        self.gone.remove(&gpu.hw_id);
         if let (Some(pci), None) = (gpu.pci, &gpu.parent) {
-            self.boards.insert(pci, gpu.hw_id.clone());
+            if self.boards.len() < BOARDS_MAX || self.boards.contains_key(&pci) {
+                self.boards.insert(pci, gpu.hw_id.clone());
+            } else {
+                self.boards_refused.add(1);
+            }
         }
         if gpu.parent.is_none() {
             for class in XID_CLASSES {
                 self.count_xid((Some(&gpu.hw_id), gpu.pci), (class, None), false, at, 0);
             }
+        }
+    }
+
+    /// A device went.
+    fn forget(&mut self, hw_id: &str) {
+        self.boards.retain(|_, name| name != hw_id);
+        self.gone.insert(hw_id.to_owned());
+        // Nobody may collect: then there is nobody to tell either.
+        if self.gone.len() > GONE_MAX {
+            let gone = std::mem::take(&mut self.gone);
+            self.table.end_devices(&gone);
         }
     }
 

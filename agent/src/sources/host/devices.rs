@@ -99,7 +99,10 @@ impl Devices {
         let _ = ports(&host.sys("class/infiniband"), &mut found);
         self.open.retain(|subject, device| {
             let stays = found.contains_key(subject);
-            if !stays {
+            if stays {
+                // Whoever reads may know the device by another name since, and has not heard its reasons.
+                device.files.iter_mut().for_each(ValueFile::say_again);
+            } else {
                 out.push(device.gone(at));
             }
             stays

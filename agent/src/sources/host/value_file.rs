@@ -26,7 +26,7 @@ pub struct ValueFile {
     pub field: HostField,
     /// The file, or why it cannot be opened.
     file: Result<File, Absence>,
-    /// Why there was no value the last time; it is said once.
+    /// Why there was no value the last time; it is said once, and once more when somebody asks for it.
     said: Option<Absence>,
 }
 
@@ -39,6 +39,11 @@ impl ValueFile {
     pub fn open(field: HostField, path: &Path) -> Self {
         let file = File::open(path).map_err(|error| absence(&error).unwrap_or(Absence::NotFound));
         Self { field, file, said: None }
+    }
+
+    /// A reason that was given before is given again at the next reading.
+    pub fn say_again(&mut self) {
+        self.said = None;
     }
 
     /// The value now. `Ok(None)`: there is none, for the reason that was given before.
@@ -116,6 +121,8 @@ mod tests {
         let mut missing = ValueFile::open(HostField::AerFatal, &dir.path().join("aer_dev_fatal"));
         assert_eq!(missing.read(&mut buffer), Ok(absent(Absence::NotSupported)));
         assert_eq!(missing.read(&mut buffer), Ok(None));
+        missing.say_again();
+        assert_eq!(missing.read(&mut buffer), Ok(absent(Absence::NotSupported)));
     }
 
     #[test]

@@ -19,6 +19,8 @@ const WAITING_MAX: usize = 16;
 const PENDING_MAX: usize = 16;
 /// Answers that wait for the asker.
 const ANSWERS_MAX: usize = 256;
+/// All answers to one request; the longest, the fields of all devices, has a few 100 kB. Unit: bytes.
+const BYTES_MAX: usize = 4 << 20;
 /// A worker that has not answered by then will not.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -76,20 +78,28 @@ impl Asked {
 #[derive(Debug, Default)]
 pub struct Pending {
     last_id: u64,
-    waiting: BTreeMap<u64, (MonoNs, mpsc::Sender<Answer>)>,
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: MonoNs,
+    answers: mpsc::Sender<Answer>,
+    /// What its answers may still have. Unit: bytes.
+    room: usize,
 }
 
 impl Pending {
     /// The order for a question; `None`: too many, refused.
     pub fn order(&mut self, now: MonoNs, asked: Asked) -> Option<order::Kind> {
-        self.waiting.retain(|_, (since, _)| now.since(*since).is_none_or(|waited| waited < PATIENCE));
+        self.waiting.retain(|_, asker| now.since(asker.since).is_none_or(|waited| waited < PATIENCE));
         if self.waiting.len() >= PENDING_MAX {
             asked.refuse("too many requests at once");
             return None;
         }
         self.last_id += 1;
         let id = self.last_id;
-        self.waiting.insert(id, (now, asked.answers));
+        self.waiting.insert(id, Waiting { since: now, answers: asked.answers, room: BYTES_MAX });
         Some(match asked.question {
             Question::Pause => order::Kind::Pause(Request { id }),
             Question::Resume => order::Kind::Resume(Request { id }),
@@ -99,10 +109,19 @@ impl Pending {
 
     /// An answer: `text` may be JSON lines, of which nothing is cut off but control characters.
     pub fn answer(&mut self, mut answer: Answer) {
-        let Some((_, answers)) = self.waiting.get(&answer.id) else { return };
+        let Some(asker) = self.waiting.get_mut(&answer.id) else { return };
+        let Some(room) = asker.room.checked_sub(answer.text.len()) else {
+            answer.text = format!("the worker's answer has more than {BYTES_MAX} bytes");
+            (answer.done, answer.more) = (false, false);
+            // Who asked has gone, or sees the end of the answers.
+            let _ = asker.answers.try_send(answer.clone());
+            self.waiting.remove(&answer.id);
+            return;
+        };
+        asker.room = room;
         let (id, more) = (answer.id, answer.more);
         answer.text.retain(|c| c == '\n' || !c.is_control());
-        let lost = answers.try_send(answer).is_err();
+        let lost = asker.answers.try_send(answer).is_err();
         if lost || !more {
             self.waiting.remove(&id);
         }
@@ -111,7 +130,7 @@ impl Pending {
     /// The worker is gone.
     pub fn refuse_all(&mut self, why: &str) {
         let text = clean::text(why).unwrap_or_default();
-        for (id, (_, answers)) in std::mem::take(&mut self.waiting) {
+        for (id, Waiting { answers, .. }) in std::mem::take(&mut self.waiting) {
             // Who asked has gone, or sees the end of the answers.
             let _ = answers.try_send(Answer { id, done: false, text: text.clone(), more: false });
         }
@@ -152,6 +171,22 @@ mod tests {
             to_second.recv().await.map(|a| (a.done, a.text)),
             Some((false, "the worker ended".into()))
         );
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_end_is_refused() {
+        let (desk, mut questions) = desk();
+        let mut pending = Pending::default();
+        let (question, mut answers) = asked(&desk, &mut questions).await;
+        pending.order(MonoNs(0), question).unwrap();
+        let mebibyte = "x".repeat(1 << 20);
+        (0..6).for_each(|_| pending.answer(answer(1, &mebibyte, true)));
+        for _ in 0..4 {
+            assert_eq!(answers.recv().await.map(|a| a.text.len()), Some(1 << 20));
+        }
+        let last = answers.recv().await.unwrap();
+        assert!(!last.done && !last.more && last.text.contains("more than 4194304 bytes"), "{}", last.text);
+        assert_eq!(answers.recv().await, None);
     }
 
     #[tokio::test]

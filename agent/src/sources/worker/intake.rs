@@ -138,6 +138,8 @@ impl Intake {
         }
         let refused = self.inventory.replace(now, origin, inventory.devices, out);
         self.refused.invalid.add(refused as u64);
+        let known = &self.inventory;
+        self.subjects.retain(|(of, key, ..)| *of != origin || known.hw_id(origin, *key).is_some());
         let gone: Vec<_> = self.uses.keys().filter(|id| !self.inventory.has(id)).map(Arc::clone).collect();
         for hw_id in gone {
             for pid in self.uses.remove(&hw_id).into_iter().flatten() {
@@ -183,7 +185,11 @@ impl Intake {
         let processes: Vec<_> = told.processes.into_iter().take(PROCESSES_MAX).filter_map(process).collect();
         let before = self.uses.remove(&hw_id).unwrap_or_default();
         let room = USES_MAX.saturating_sub(self.uses.values().map(BTreeSet::len).sum());
-        let pids: BTreeSet<Pid> = processes.iter().map(|process| process.pid).take(room).collect();
+        let mut pids: BTreeSet<Pid> = processes.iter().map(|process| process.pid).collect();
+        if let Some(first) = pids.iter().nth(room).copied() {
+            let surplus = pids.split_off(&first);
+            self.refused.too_many.add(surplus.len() as u64);
+        }
         for pid in before.difference(&pids) {
             out.push(self.uses(at, *pid, &hw_id, true));
         }

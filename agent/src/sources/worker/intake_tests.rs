@@ -146,6 +146,9 @@ fn unknown_devices_and_too_many_parts_are_refused_and_counted() {
     let many = u32::try_from(SUBJECTS_MAX).unwrap() + 5;
     let taken = (0..many).filter(|n| fed.push(Kind::Samples(samples(1, *n, one()))).0.len() == 1).count();
     assert_eq!((taken, fed.refused("too_many")), (SUBJECTS_MAX, 5));
+    fed.push(inventory(1, &[("GPU-2", 2)]));
+    assert_eq!(fed.push(Kind::Samples(samples(2, 0, one()))).0.len(), 1, "parts end with their device");
+    fed.push(inventory(1, &[("GPU-1", 1), ("GPU-2", 2)]));
     fed.intake.begin(Pid(12), None);
     assert_eq!(fed.push(Kind::Samples(samples(1, 0, one()))).0, [], "keys end with their worker");
     for odd in [

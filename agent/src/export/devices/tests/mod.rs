@@ -6,7 +6,7 @@ mod lives;
 use super::*;
 use crate::export::point::Value;
 use crate::model::signal::{GpuContext, GpuDetails, GpuProcess, GpuProcesses, HealthLevel, Subsystem};
-use crate::model::{Field, Gpu, Known, Pid, Process, Reading, SampleValue, Workload};
+use crate::model::{Field, Gpu, HostField, Known, Pid, Process, Reading, SampleValue, Workload};
 
 fn mono(seconds: u64) -> MonoNs {
     MonoNs(seconds * 1_000_000_000)

@@ -1,6 +1,8 @@
 //! Tests of the snapshot: facts in, points out, with every time given.
 //!
 //! In: hand-made facts. Out: assertions on the batches. What can go wrong is what is tested.
+mod ends;
+
 use super::*;
 use crate::export::point::{Point, Value};
 use crate::model::units::SLOTS;
