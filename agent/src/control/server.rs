@@ -318,7 +318,7 @@ mod tests {
         let listening = server.listener.as_fd().try_clone_to_owned().unwrap();
         let (mut tasks, counts) = (JoinSet::new(), telemetry.clone());
         tasks.spawn(async move {
-            let parts = Parts { run_dir: None, hold: DriverHold::default(), desk: None };
+            let parts = Parts { run_dir: None, hold: DriverHold::default(), desk: None, board: Board::default() };
             server.serve(&parts, &counts, &CancellationToken::new()).await.unwrap();
         });
         let path = dir.path().join(SOCKET);
