@@ -6,6 +6,8 @@ mod command_line;
 mod degrade;
 mod delivery;
 mod driver_calls;
+mod gpu_entities;
+mod gpu_fields;
 mod gpu_values;
 mod hung_call;
 mod image;

@@ -1,8 +1,8 @@
-//! A small OTLP receiver for the demo, where neither Go nor a built Collector is on the machine.
+//! A small OTLP receiver for the demo, where neither Go nor a built Collector is on the machine, and for tests of values.
 //!
 //! In: OTLP over gRPC on $WARPGAUGE_COLLECTOR_OTLP. Out: the requests as lines of JSON in $WARPGAUGE_COLLECTOR_LOGS and
 //! $WARPGAUGE_COLLECTOR_METRICS, as the real Collector's file exporter writes them.
-//! What can go wrong: the port is taken. No test takes this for the real Collector.
+//! What can go wrong: the port is taken. No test of delivery takes this for the real Collector.
 #![forbid(unsafe_code)]
 
 use std::fs::File;

@@ -47,7 +47,7 @@ impl Collector {
         collector
     }
 
-    /// The small built-in receiver, running: for the demo, never for a test.
+    /// The small built-in receiver, running: for the demo, and for tests that are about what is sent, not about how.
     pub fn built_in(dir: &Path) -> Self {
         let mut collector = Self::stopped(dir);
         collector.program = programs::receiver();
@@ -112,6 +112,15 @@ impl Collector {
             latest.insert(point.attributes.clone(), point.value);
         }
         (!latest.is_empty()).then(|| latest.values().sum())
+    }
+
+    /// The latest point of each series of a metric with these attributes (a subset), without those that were ended.
+    pub fn standing(&self, name: &str, attributes: &[(&str, &str)]) -> Vec<Point> {
+        let mut latest = std::collections::BTreeMap::new();
+        for point in self.points().into_iter().filter(|p| p.name == name && p.has(attributes)) {
+            latest.insert(point.attributes.clone(), point);
+        }
+        latest.into_values().filter(|point| !point.value.is_nan()).collect()
     }
 
     fn signal(&self, signal: Signal) {

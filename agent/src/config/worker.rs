@@ -45,6 +45,8 @@ pub struct WatchGroup {
     pub fields: Vec<String>,
 }
 
+/// Longest name of a field; DCGM's longest has 65 characters.
+const NAME_MAX: usize = 128;
 /// Most watch groups.
 pub(super) const GROUPS_MAX: usize = 32;
 /// Most fields of one group; DCGM knows some 700.
@@ -124,7 +126,7 @@ pub(super) fn check_engine(text: &str) -> Result<(), String> {
 /// A text for people.
 pub(super) fn check_field(text: &str) -> Result<(), String> {
     let number = text.parse::<u16>().is_ok_and(|id| id > 0);
-    let name = text.len() <= 64
+    let name = text.len() <= NAME_MAX
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     let wrong = || format!("{text}: must be a field's number or name, such as 100 or DCGM_FI_DEV_SM_CLOCK");

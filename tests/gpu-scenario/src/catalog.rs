@@ -143,6 +143,11 @@ impl FieldRow {
         })
     }
 
+    /// Type of its value in the library of `version`: 877 was a number before 4.6.
+    pub fn kind_in(&self, version: Version) -> Kind {
+        if self.id == 877 && version < Version(4, 6, 0) { Kind::Int } else { self.kind }
+    }
+
     /// Whether it is a profiling field.
     pub fn is_profiling(&self) -> bool {
         matches!(self.id, 1001..=1096 | 1532..=1533)
@@ -187,5 +192,10 @@ mod tests {
         assert!(!check(1532, "4.5.3") && check(1532, "4.6.0"));
         assert!(!check(1600, "4.6.0") && check(1600, "4.6.1"));
         assert!(!check(9999, "4.6.0"));
+        let kind = |version: &str| {
+            let version = Version::parse(version).unwrap();
+            by_id(877, version).unwrap().kind_in(version)
+        };
+        assert_eq!([kind("4.5.3"), kind("4.6.0")], [Kind::Int, Kind::Text]);
     }
 }

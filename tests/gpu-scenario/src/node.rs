@@ -154,6 +154,8 @@ pub struct NvLinks {
     pub count: u32,
     /// State of each: `up`, `down`, `disabled`, `none`; the last holds for the rest. Left out: up.
     pub states: Vec<LinkState>,
+    /// GPUs that they lead to, each with the number of links; the recordings have none.
+    pub peers: Vec<(u32, u32)>,
 }
 
 /// State of a link, with DCGM's numbers.

@@ -100,10 +100,25 @@ impl World {
         let of_instance = self.instance(entity, t_us).and_then(|mig| mig.fields.get(&field));
         let of_switch = || scenario.switches.iter().find(|s| s.id == entity.1)?.fields.get(&field);
         let of_cpu = || scenario.cpus.iter().find(|c| c.id == entity.1)?.fields.get(&field);
+        let of_core = || {
+            let mut cpus = scenario.cpus.iter();
+            cpus.find(|c| (c.cores.0..=c.cores.1).contains(&entity.1))?.fields.get(&field)
+        };
+        let of_switch_link = || {
+            let owner = entity.1 >> 24;
+            scenario
+                .switches
+                .iter()
+                .find(|s| s.id == owner && entity.1 & 0xff == group::SWITCH)?
+                .fields
+                .get(&field)
+        };
         let now = self.overlay(t_us).and_then(|overlay| overlay.fields.get(&gpu?)?.get(&field));
         let other = match entity.0 {
             group::SWITCH => of_switch(),
             group::CPU => of_cpu(),
+            group::CPU_CORE => of_core(),
+            group::LINK => of_switch_link(),
             _ => None,
         };
         [of_gpu, of_instance, other, now].into_iter().flatten().collect()
@@ -144,7 +159,7 @@ impl World {
         let kind = if row.id == 526 && entity.0 != group::LINK && entity.0 != group::NONE {
             crate::answer::Kind::Text
         } else {
-            row.kind
+            row.kind_in(self.library())
         };
         let links = gpu.and_then(|gpu| gpu.nvlinks.as_ref()).map_or(0, |links| links.count);
         let counts_no_link = row.link_index.is_some_and(|index| links <= index);
@@ -180,9 +195,13 @@ impl World {
                 Some(mig) => return Value::Text(mig.uuid.clone()),
                 None => return text(&gpu.uuid),
             },
+            (52, Some(_)) => return Value::Int(self.gpu_of(entity).map_or(0, i64::from)),
             (53, Some(gpu)) => return text(&gpu.serial),
+            (55, Some(gpu)) => return Value::Int(gpu.minor.map_or(0, i64::from)),
             (57, Some(gpu)) => return text(&gpu.pci),
             (68, Some(gpu)) => return Value::Text(self.visible_devices(entity, gpu, t_us)),
+            // Each switch has a bus of its own: 866 domain, 867 bus, 868 device, 869 function.
+            (867, None) if entity.0 == group::SWITCH => return Value::Int(0xc1 + i64::from(entity.1)),
             (250..=254, Some(gpu)) => return self.framebuffer(entity, gpu, row.id, t_us),
             _ => {}
         }

@@ -51,6 +51,14 @@ pub const INFO: Metric = metric(
         "hw.driver_version",
     ],
 );
+/// `gpu.nvlink.info`
+pub const NVLINK_INFO: Metric = metric(
+    "gpu.nvlink.info",
+    Kind::Gauge,
+    "1",
+    "1: what is known of a link in words, one series per link, with the attributes that the fields add (see the page of fields). It is no series of `gpu.info`, which has one per device to join by.",
+    &["hw.id", "hw.type", "gpu.nvlink.link"],
+);
 /// `gpu.field.absent`
 pub const FIELD_ABSENT: Metric = metric(
     "gpu.field.absent",
@@ -127,6 +135,7 @@ pub const VENDOR_CALL: Metric = metric(
 /// Those that no single field gives, in the order of the documentation.
 pub const STATIC: &[Metric] = &[
     INFO,
+    NVLINK_INFO,
     STATUS,
     HEALTH,
     FIELD_ABSENT,
@@ -185,7 +194,7 @@ pub fn to_markdown() -> String {
         let target = row.target;
         let cells = match (row.treatment, by_name.get(target)) {
             (Treatment::Refused, _) => format!("— | not exported: {target} | | |"),
-            (Treatment::Info(_), _) => format!("`gpu.info` | attribute `{target}` | | |"),
+            (Treatment::Info(_), _) => format!("`{}` | attribute `{target}` | | |", info_of(row.field).name),
             (_, None) => continue,
             (_, Some(metric)) => format!("`{target}` | {}", of_metric(row, metric)),
         };
@@ -193,6 +202,14 @@ pub fn to_markdown() -> String {
         let _ = writeln!(text, "| {id} | `{}` | {cells} {} |", row.name, range(row.range));
     }
     text
+}
+
+/// The series that has what the field says in words.
+fn info_of(field: Field) -> &'static Metric {
+    let Field::Dcgm(id) = field else { return &INFO };
+    let of_a_link =
+        dcgm_ffi::field_table::by_id(id).is_some_and(|row| row.level == dcgm_ffi::EntityGroup::Link);
+    if of_a_link { &NVLINK_INFO } else { &INFO }
 }
 
 /// Kind, unit and attributes.

@@ -26,7 +26,8 @@ use self::processes::Processes;
 use self::series::Moment;
 use self::standing::{Placed, Standing};
 use self::subject::SubjectSeries;
-use super::point::Point;
+use super::device_catalog::NVLINK_INFO;
+use super::point::{Point, Value};
 use super::series::Limits;
 use crate::model::signal::{DeviceState, SourceState};
 use crate::model::{
@@ -132,8 +133,13 @@ impl Devices {
             series.end(moment, &mut out);
         }
         self.standing.begin();
-        for series in self.subjects.values_mut() {
+        for (subject, series) in &mut self.subjects {
             series.collect(moment, &mut self.standing, &mut out);
+            // A device's words are on its own info series, which there is one of.
+            if let (Part::Link(_), Some(words)) = (subject.part, series.words_of_part()) {
+                let times = (self.start, moment.at);
+                self.standing.put(&NVLINK_INFO, &words, Value::Count(1), times, &mut out);
+            }
         }
         let subjects = &self.subjects;
         let texts = |hw_id: &Arc<str>| {

@@ -92,6 +92,14 @@ impl SubjectSeries {
         &self.texts
     }
 
+    /// What the fields of a part say in words, with the attributes of all its points; `None` where they say nothing.
+    pub fn words_of_part(&self) -> Option<Arc<Attributes>> {
+        let texts = Some(&self.texts).filter(|texts| !texts.is_empty())?;
+        let mut words = (*self.shared).clone();
+        words.extend(texts.iter().map(|(name, text)| (*name, text.to_string())));
+        Some(Arc::new(words))
+    }
+
     /// Attributes of all its points.
     pub fn shared(&self) -> &Arc<Attributes> {
         &self.shared

@@ -148,10 +148,10 @@ impl<D: Dcgm> Poll<D> {
                 if let Some(target) = targets.get(place).filter(|_| newer) {
                     each(target, value);
                 }
-                let news = news.get_mut(place).zip(slot.judge(value, &is));
+                let (gap, told) = (slot.gap(value), slot.judge(value, &is));
                 seen.note(value, newer);
-                if let Some((news, told)) = news {
-                    news.push(told);
+                if let Some(news) = news.get_mut(place) {
+                    news.extend(gap.into_iter().chain(told));
                 }
             })
         })?;

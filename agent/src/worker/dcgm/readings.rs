@@ -1,8 +1,8 @@
 //! What of a read value is news, and what it means when there is none.
 //!
 //! In: values as the engine delivers them, and the state of a [`Slot`]. Out: wire values, each once. What can go
-//! wrong: the engine says "fine" with a blank, serves old samples for ever, and shows a whole counter as a rate after
-//! a gap; each is told apart here.
+//! wrong: the engine says "fine" with a blank, and serves old samples for ever; each is told apart here. That a rate is a
+//! whole counter after a gap is the agent's to know; the gap is told here ([`Slot::gap`]).
 
 use std::time::Duration;
 
@@ -55,6 +55,15 @@ impl Slot {
         Self { blank: true, worked: false, ..self }
     }
 
+    /// The gap before a new value, where the agent was not told of one: after it the engine divides the whole counter of
+    /// a rate by one interval. The first value of all needs no gap before it.
+    pub(super) fn gap(&self, value: &FieldValue<'_>) -> Option<report::Value> {
+        let is_new = self.last_us > 0 && value.ts_us > self.last_us;
+        let is_value = value.status == ReturnCode::OK && value.value.is_ok();
+        let untold = self.blank && self.told.is_none() && is_rate_of_two_samples(value.field);
+        (is_new && is_value && untold).then(|| absent_value(value.field, Absence::Blank))
+    }
+
     /// The news in a value.
     pub(super) fn judge(&mut self, value: &FieldValue<'_>, is: &Circumstances) -> Option<report::Value> {
         let absence = match (value.status, &value.value) {
@@ -90,10 +99,7 @@ impl Slot {
             return None;
         }
         self.last_us = value.ts_us;
-        // After a gap (and at the start) the engine divides the whole counter by one interval.
-        if std::mem::take(&mut self.blank) && is_rate_of_two_samples(field) {
-            return None;
-        }
+        self.blank = false;
         self.worked = true;
         self.told = None;
         let content = match present {
@@ -182,4 +188,35 @@ fn limit_ns(field: u16, every: Duration) -> i64 {
 /// NVLink throughput in MB/s, which the engine makes from two samples of a counter.
 fn is_rate_of_two_samples(field: u16) -> bool {
     field_table::by_id(field).is_some_and(|row| row.unit == "MBy/s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: i64) -> FieldValue<'static> {
+        FieldValue { field: 449, status: ReturnCode::OK, ts_us: us, value: Ok(Value::Int(1)) }
+    }
+
+    fn circumstances() -> Circumstances {
+        let now = Moment { mono: MonoNs(0), wall_us: 0 };
+        let (every, since, state) = (Duration::from_secs(1), MonoNs(0), GpuState::Ok);
+        Circumstances { now, every, since, state, paused: false, conflict: false }
+    }
+
+    #[test]
+    fn a_gap_that_was_not_told_is_told_before_the_next_rate() {
+        let mut slot = Slot::default();
+        assert_eq!(slot.gap(&at(1)), None, "the first of all");
+        assert!(slot.judge(&at(1), &circumstances()).is_some());
+        assert_eq!(slot.gap(&at(2)), None, "no gap");
+        let anew = slot.watched_anew();
+        assert_eq!(anew.gap(&at(2)), Some(absent_value(449, Absence::Blank)), "watched anew");
+        assert_eq!(anew.gap(&at(1)), None, "nothing new yet");
+        let other = FieldValue { field: 150, ..at(2) };
+        assert_eq!(anew.gap(&other), None, "no rate");
+        let mut told = anew;
+        assert!(told.absent(449, Absence::Blank, &circumstances()).is_some());
+        assert_eq!(told.gap(&at(2)), None, "told already");
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use gpu_scenario::answer::Kind;
 use gpu_scenario::catalog::{self, FieldRow, Level};
-use gpu_scenario::simulator;
+use gpu_scenario::{Version, simulator};
 
 use crate::abi::put_text;
 use crate::abi::values::{FieldMeta, OutputFormat};
@@ -27,11 +27,15 @@ static FORMAT: OutputFormat = OutputFormat { shortName: *b"SIM\0\0\0\0\0\0\0", u
 
 fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
-    TABLE.get_or_init(|| Table(catalog::rows().iter().map(|row| (row.id, meta(row))).collect()))
+    let version = || simulator().with(|world, _| world.library());
+    TABLE.get_or_init(|| {
+        let version = version();
+        Table(catalog::rows().iter().map(|row| (row.id, meta(row, version))).collect())
+    })
 }
 
-fn meta(row: &FieldRow) -> FieldMeta {
-    let (kind, size) = match row.kind {
+fn meta(row: &FieldRow, version: Version) -> FieldMeta {
+    let (kind, size) = match row.kind_in(version) {
         Kind::Int => (b'i', 8),
         Kind::Double => (b'd', 8),
         Kind::Text => (b's', 0),

@@ -95,6 +95,7 @@ pub(crate) unsafe extern "C" fn dcgmGetDeviceTopology(
         // SAFETY: the caller's promise: a versioned struct
         let found = unsafe { word(topology.cast()) }?;
         world.gpu(gpu).ok_or(BAD_PARAM)?;
+        let from = gpu;
         let others: Vec<u32> = all_gpus(world).into_iter().filter(|other| *other != gpu).collect();
         let new = Version(4, 6, 0) <= world.library().min(world.engine_version());
         let count = u32::try_from(others.len()).unwrap_or(0);
@@ -103,20 +104,30 @@ pub(crate) unsafe extern "C" fn dcgmGetDeviceTopology(
             let topology = unsafe { out(topology.cast::<TopologyV1>()) }?;
             (topology.numGpus, topology.cpuAffinityMask) = (count, affinity(world, gpu));
             for (place, gpu) in topology.gpuPaths.iter_mut().zip(&others) {
-                *place = PathV1 { gpu: *gpu, path: PATH, links: 0 };
+                let path = PATH | u32::try_from(nvlinks(world, from, *gpu)).unwrap_or(0);
+                *place = PathV1 { gpu: *gpu, path, links: 0 };
             }
         } else if found == version_word::<TopologyV2>(2) && new {
             // SAFETY: its version word says so
             let topology = unsafe { out(topology) }?;
             (topology.numGpus, topology.cpuAffinityMask) = (count, affinity(world, gpu));
             for (place, gpu) in topology.gpuPaths.iter_mut().zip(&others) {
-                *place = PathV2 { gpu: *gpu, path: PATH.into(), links: 0 };
+                let path = u64::from(PATH) | nvlinks(world, from, *gpu);
+                *place = PathV2 { gpu: *gpu, path, links: 0 };
             }
         } else {
             return Err(VER_MISMATCH);
         }
         if others.is_empty() { Err(NOT_SUPPORTED) } else { Ok(()) }
     }))
+}
+
+/// The bit of a path that says how many links lead to a GPU: bit 8 one link, bit 9 two.
+fn nvlinks(world: &World, from: u32, to: u32) -> u64 {
+    let peers = world.gpu(from).and_then(|gpu| gpu.nvlinks.as_ref()).map(|links| links.peers.as_slice());
+    let links =
+        peers.and_then(|peers| peers.iter().find(|(gpu, _)| *gpu == to)).map_or(0, |(_, links)| *links);
+    links.checked_sub(1).and_then(|above| 0x100_u64.checked_shl(above)).unwrap_or(0)
 }
 
 fn cores((first, last): (u32, u32)) -> OwnedCores {
