@@ -28,7 +28,7 @@ const ENODEV: &str = "failed 19\n";
 const ENOTTY: &str = "failed 25\n";
 
 /// A process that makes the calls it is told to; ended when dropped.
-struct Caller {
+pub(crate) struct Caller {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -36,6 +36,13 @@ struct Caller {
 
 impl Caller {
     fn start(pod: &PodCgroup) -> Self {
+        let caller = Self::alone();
+        pod.admit(&caller.child);
+        caller
+    }
+
+    /// In the cgroup of this test.
+    pub(crate) fn alone() -> Self {
         let mut child = Command::new(programs::victim())
             .arg("script")
             .stdin(Stdio::piped())
@@ -45,12 +52,11 @@ impl Caller {
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         let mut caller = Self { child, input, output };
         assert_eq!(caller.answer(), "ready\n");
-        pod.admit(&caller.child);
         caller
     }
 
     /// Makes one call; gives its outcome.
-    fn call(&mut self, words: &str) -> String {
+    pub(crate) fn call(&mut self, words: &str) -> String {
         writeln!(self.input.as_mut().unwrap(), "{words}").unwrap();
         self.answer()
     }

@@ -41,7 +41,12 @@ impl Lines {
 
     /// The records of these lines that the Collector has.
     pub(crate) fn received(&self, collector: &Collector) -> Vec<Record> {
-        collector.records().into_iter().filter(|r| r.get("gpu.xid.text").ends_with(&self.word)).collect()
+        self.found(&collector.records())
+    }
+
+    /// Those of these lines among records.
+    pub(crate) fn found(&self, records: &[Record]) -> Vec<Record> {
+        records.iter().filter(|r| r.get("gpu.xid.text").ends_with(&self.word)).cloned().collect()
     }
 
     /// Text and uids of each line.

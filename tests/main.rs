@@ -6,8 +6,12 @@ mod command_line;
 mod degrade;
 mod delivery;
 mod driver_calls;
+<<<<<<< HEAD
 mod gpu_entities;
 mod gpu_fields;
+=======
+mod driver_hold;
+>>>>>>> wip-resil
 mod gpu_values;
 mod hung_call;
 mod image;
@@ -18,4 +22,8 @@ mod manifests;
 mod replay;
 mod self_metrics;
 mod unload;
+mod worker_engine;
+mod worker_faults;
+mod worker_libraries;
 mod worker_process;
+mod worker_values;

@@ -192,7 +192,7 @@ fn the_worker_does_not_outlive_an_agent_that_is_killed() {
     let agent = start(&scratch);
     wait_for("a worker", 10, || worker_of(scratch.path()));
     agent.kill();
-    wait_for("the worker's end", 5, || worker_of(scratch.path()).is_none().then_some(()));
+    wait_for("the worker's end", 1, || worker_of(scratch.path()).is_none().then_some(()));
 }
 
 #[test]

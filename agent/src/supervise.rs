@@ -39,6 +39,7 @@ pub async fn supervise(
     let mut said: Vec<Lack> = Vec::new();
     let mut backoff = BACKOFF;
     let mut told_up = false;
+    let tells_itself = source.tells_itself();
     loop {
         let began = Instant::now();
         let exit = {
@@ -46,9 +47,11 @@ pub async fn supervise(
             match timeout(SETTLED, &mut run).await {
                 Ok(exit) => exit,
                 Err(_still_running) => {
-                    up.set(1);
-                    told_up = true;
-                    tell(&outlet, name, None);
+                    if !tells_itself {
+                        up.set(1);
+                        told_up = true;
+                        tell(&outlet, name, None);
+                    }
                     publish(&telemetry, name, &said, 0);
                     said.clear();
                     run.await

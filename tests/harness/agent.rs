@@ -57,7 +57,7 @@ impl Setup {
         for (name, _) in inherited {
             setup.command.env_remove(name);
         }
-        setup.command.arg("run").arg("--state-dir").arg(dir.join("state"));
+        setup.command.arg("run").env("WARPGAUGE_STATE_DIR", dir.join("state"));
         setup.command.env("WARPGAUGE_RUN_DIR", dir.join("run"));
         setup
     }

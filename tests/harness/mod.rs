@@ -4,6 +4,8 @@ pub mod agent;
 pub mod cgroups;
 pub mod collector;
 pub mod deadline;
+pub mod feed;
+pub mod live;
 pub mod need;
 pub mod node;
 pub mod programs;

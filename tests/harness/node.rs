@@ -68,7 +68,7 @@ impl Node {
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     pub fn agent(&self, worker: &str) -> Setup {
         let mut text = format!(
-            "worker:\n  dcgm_library: {}\n  nvml_library: {}\n",
+            "probes: {{enabled: false}}\nkernel_log: {{enabled: false}}\nworker:\n  dcgm_library: {}\n  nvml_library: {}\n",
             programs::dcgm_sim().display(),
             programs::nvml_sim().display()
         );
@@ -78,7 +78,7 @@ impl Node {
         let config = self.scratch.path().join("warpgauge.yaml");
         std::fs::write(&config, text).expect("a configuration");
         Setup::new(self.scratch.path())
-            .args(&["--config", &config.to_string_lossy(), "--probes", "off", "--kernel-log", "off"])
+            .args(&["--config", &config.to_string_lossy()])
             .env("WARPGAUGE_SIM_SCENARIO", &self.scenario.to_string_lossy())
             .env("WARPGAUGE_SIM_START", &self.start)
     }

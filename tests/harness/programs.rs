@@ -87,6 +87,12 @@ pub fn nvml_sim() -> PathBuf {
     program("libnvml_sim.so")
 }
 
+/// NVIDIA's own libnvidia-ml.
+pub fn real_nvml() -> PathBuf {
+    let brought = || workspace().join("target/nvidia-ml/libnvidia-ml.so.1");
+    std::env::var_os("WARPGAUGE_REAL_NVML").map_or_else(brought, PathBuf::from)
+}
+
 /// The small built-in OTLP receiver that the demo falls back on.
 pub fn receiver() -> PathBuf {
     program("otlp-receiver")

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::finding::{Status, StatusState};
-use crate::model::signal::{DeviceState, SourceState};
+use crate::model::signal::{DeviceState, REPLACEMENT, SourceState};
 use crate::model::{Fact, Finding, FindingKind, MonoNs, Origin, Severity, Signal};
 
 /// What is slow, gone or lost now.
@@ -49,6 +49,10 @@ impl SourceStatus {
     }
 
     fn source(&mut self, at: MonoNs, name: &'static str, told: &SourceState, out: &mut Vec<Fact>) {
+        // Values pause for a moment, as planned: no news of what is watched. What comes after it is.
+        if told.reason.as_deref() == Some(REPLACEMENT) {
+            return;
+        }
         let known = self.sources.entry(name).or_default();
         let state = match (told.up, told.reason.as_deref()) {
             (true, _) => StatusState::Up,
@@ -183,6 +187,11 @@ mod tests {
     fn what_was_never_there_is_no_error_and_other_sources_are_not_ours() {
         let found = told(&[source(1, "nvml", false, Some("no_library")), source(2, "kmsg", false, None)]);
         assert_eq!(found, [("status-nvml-1000000000".to_owned(), "down", Severity::Info, 1, None)]);
+        let replaced = source(5, "dcgm", false, Some(REPLACEMENT));
+        let up = |second| source(second, "dcgm", true, None);
+        assert_eq!(told(&[up(1), replaced.clone(), up(6)]), [], "an exchange as planned");
+        let down = source(7, "dcgm", false, Some("down"));
+        assert_eq!(told(&[up(1), replaced, down])[0].2, Severity::Error, "that did not go well");
         let released = told(&[source(1, "dcgm", true, None), source(5, "dcgm", false, Some("released"))]);
         assert_eq!((released[0].1, released[0].2), ("released", Severity::Info));
     }

@@ -293,6 +293,9 @@ pub struct Allocation {
     pub end: bool,
 }
 
+/// The reason of a source that pauses for a moment because its process is exchanged as planned.
+pub const REPLACEMENT: &str = "replaced";
+
 /// Whether a source gives data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceState {

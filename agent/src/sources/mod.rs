@@ -24,6 +24,11 @@ pub trait Source: Send {
     /// The name in logs and in `warpgauge.source.up{source}`.
     fn name(&self) -> &'static str;
 
+    /// Whether it publishes itself whether it is up; otherwise a run that lasts is taken for that.
+    fn tells_itself(&self) -> bool {
+        false
+    }
+
     /// Watches until told to stop, or until it cannot go on. Called again after [`Exit::Failed`] and, rarely, after
     /// [`Exit::Unavailable`]; everything it holds on to must survive that.
     fn run(&mut self, outlet: &Outlet, stop: &CancellationToken) -> impl Future<Output = Exit> + Send;

@@ -225,6 +225,9 @@ pub mod report {
         /// The value.
         #[prost(oneof = "Content", tags = "3, 4, 5, 6")]
         pub content: Option<Content>,
+        /// Of an event: the engine's own time, by which it is known again after a restart. Unit: µs since 1970; 0: none.
+        #[prost(sint64, tag = "7")]
+        pub stamp_us: i64,
     }
 
     /// What a value is.

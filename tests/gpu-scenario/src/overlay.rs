@@ -31,6 +31,8 @@ pub struct Overlay {
     pub hang: Vec<InCall>,
     /// Calls that fail.
     pub fail: Vec<InCall>,
+    /// Calls that end the process by SIGSEGV.
+    pub crash: Vec<InCall>,
     /// New MIG layouts, by GPU; an empty list: MIG mode without instances.
     pub mig: BTreeMap<u32, Vec<MigEntry>>,
     /// Fields, by GPU and field id.

@@ -237,6 +237,7 @@ impl World {
                 |of: &&InCall| (of.call == "*" || of.call == call) && (of.gpu.is_none() || of.gpu == gpu);
             found.extend(overlay.hang.iter().filter(named).cloned().map(Fault::Hang));
             found.extend(overlay.fail.iter().filter(named).cloned().map(Fault::Fail));
+            found.extend(overlay.crash.iter().filter(named).cloned().map(Fault::Crash));
         }
         found
     }

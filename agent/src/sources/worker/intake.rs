@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::clean;
 use super::deadline::Flight;
+use super::events::Events;
 use super::inventory::Inventory;
 use super::refused::Refused;
 use super::values;
@@ -17,7 +18,7 @@ use crate::model::signal::{
     DriverState, GpuContext, GpuProcess, GpuProcesses, HealthLevel, LateCall, ModuleState, Subsystem, Uses,
 };
 use crate::model::{LatencyDelta, MonoNs, Origin, Pid, Signal, VendorCalls};
-use crate::wire::report::{self, Kind};
+use crate::wire::report::{self, Content, Kind};
 
 /// Processes on one device; a device has at most a few hundred contexts.
 const PROCESSES_MAX: usize = 1_024;
@@ -48,6 +49,7 @@ pub enum Aside {
 pub struct Intake {
     inventory: Inventory,
     subjects: BTreeSet<(Origin, u32, u32, u32)>,
+    events: Events,
     uses: BTreeMap<Arc<str>, BTreeSet<Pid>>,
     driver: Option<DriverState>,
     flavour: Option<String>,
@@ -62,6 +64,7 @@ impl Intake {
         Self {
             inventory: Inventory::default(),
             subjects: BTreeSet::new(),
+            events: Events::default(),
             uses: BTreeMap::new(),
             driver: None,
             flavour: None,
@@ -143,7 +146,7 @@ impl Intake {
         }
     }
 
-    fn samples(&mut self, now: MonoNs, samples: report::Samples, out: &mut Vec<Signal>) {
+    fn samples(&mut self, now: MonoNs, mut samples: report::Samples, out: &mut Vec<Signal>) {
         let Some(origin) = origin(samples.origin) else { return self.refused.invalid.add(1) };
         let Some(hw_id) = self.inventory.hw_id(origin, samples.key) else {
             return self.refused.unknown_device.add(1);
@@ -156,6 +159,14 @@ impl Intake {
             self.subjects.insert(subject);
         }
         let hw_id = Arc::clone(hw_id);
+        let before = samples.values.len();
+        samples.values.retain(|value| match (value.stamp_us, &value.content) {
+            (1.., Some(Content::Int(number))) => self.events.is_news(&hw_id, *number, value.stamp_us),
+            _ => true,
+        });
+        if samples.values.is_empty() && before > 0 {
+            return; // an earlier worker told them
+        }
         match values::samples(now.after(AHEAD), origin, hw_id, samples, &self.refused) {
             Some((at, samples)) => out.push(Signal::Samples { at, samples: Box::new(samples) }),
             None => self.refused.invalid.add(1),

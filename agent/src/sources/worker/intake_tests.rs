@@ -57,7 +57,7 @@ fn inventory(origin: u32, devices: &[(&str, u32)]) -> Kind {
 }
 
 fn value(field: u32, age_ns: i64, content: Content) -> Value {
-    Value { field, age_ns, content: Some(content) }
+    Value { field, age_ns, content: Some(content), stamp_us: 0 }
 }
 
 fn samples(key: u32, part_number: u32, values: Vec<Value>) -> Samples {
@@ -91,7 +91,7 @@ fn values_arrive_with_their_own_times_and_what_cannot_be_is_invalid() {
             Content::Absent(Absence::ALL.iter().position(|a| *a == Absence::Stale).unwrap() as u32),
         ),
         value(156, 0, Content::Absent(99)),
-        Value { field: 157, age_ns: 0, content: None },
+        Value { field: 157, ..Value::default() },
         value(70_000, 0, Content::Int(1)),
     ];
     let (mut signals, _) = fed.push(Kind::Samples(samples(1, 3, values)));
@@ -270,4 +270,28 @@ fn damaged_reports_neither_panic_nor_pile_up() {
     assert!(taken > 5_000 && signals > 1_000, "{taken} could be read, {signals} signals");
     let refused: u64 = ["invalid", "unknown_device"].iter().map(|reason| fed.refused(reason)).sum();
     assert!(refused > 1_000, "{refused}");
+}
+
+#[test]
+fn events_that_an_earlier_worker_told_are_no_news() {
+    let mut fed = Fed::new();
+    let told = |fed: &mut Fed, values: &[(i64, i64)]| -> Vec<i64> {
+        let event =
+            |&(number, stamp_us): &(i64, i64)| Value { stamp_us, ..value(230, 5, Content::Int(number)) };
+        let values = values.iter().map(event).collect();
+        let (signals, _) = fed.push(Kind::Samples(Samples { part: 0, ..samples(1, 0, values) }));
+        let number = |value: &SampleValue| if let SampleValue::Int(n) = value { *n } else { -1 };
+        let numbers = |signal: &Signal| match signal {
+            Signal::Samples { samples, .. } => samples.readings.iter().map(|r| number(&r.value)).collect(),
+            _ => Vec::new(),
+        };
+        signals.iter().flat_map(numbers).collect()
+    };
+    assert_eq!(told(&mut fed, &[(31, 10), (43, 11)]), [31, 43]);
+    fed.intake.begin(Pid(12), None);
+    fed.push(inventory(1, &[("GPU-1", 7)]));
+    fed.push(inventory(1, &[("GPU-1", 1)])); // the new worker has keys of its own
+    assert_eq!(told(&mut fed, &[(31, 10), (43, 11), (43, 12)]), [43]);
+    assert_eq!(told(&mut fed, &[(31, 10)]), [] as [i64; 0]);
+    assert_eq!(fed.refused("invalid"), 0);
 }

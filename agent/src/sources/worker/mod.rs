@@ -11,6 +11,7 @@ pub mod abandoned;
 pub mod clean;
 pub mod deadline;
 pub mod desk;
+pub mod events;
 pub mod hold;
 pub mod intake;
 pub mod inventory;
@@ -35,6 +36,7 @@ use super::{Exit, Lack, Outlet, Source};
 use crate::config::WorkerConfig;
 use crate::host::{HostRoot, mono_now};
 use crate::model::Pid;
+use crate::model::signal::REPLACEMENT;
 use crate::telemetry::{Counter, Gauge, Telemetry};
 use abandoned::Abandoned;
 use desk::Questions;
@@ -47,6 +49,7 @@ use states::{States, Without};
 use tell::Tell;
 use throttle::Throttle;
 
+const NAME: &str = "worker";
 /// How often it is looked whether a worker may start.
 const LOOK: Duration = Duration::from_millis(250);
 /// The /proc of the agent's own pid namespace, which its children are in.
@@ -58,6 +61,12 @@ const RELEASED: Without = Without {
     reason: "released",
     what: "the driver was let go of, so that it can be unloaded",
     remedy: "`warpgauge driver take` takes it again",
+};
+/// No fault: who reads the state is told that values pause, and nobody is alarmed.
+const REPLACED: Without = Without {
+    reason: REPLACEMENT,
+    what: "the worker has outgrown its memory budget and is exchanged for a new one",
+    remedy: "nothing; if it happens often, raise worker.memory_limit, or update the vendor's libraries",
 };
 const ABANDONED: Without = Without {
     reason: "abandoned",
@@ -103,6 +112,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct Gauges {
+    /// There is a worker, and it has greeted.
+    up: Gauge,
     memory: Gauge,
     cpu_user: Counter,
     cpu_system: Counter,
@@ -153,6 +164,7 @@ impl Worker {
             tell: Tell::new(telemetry, refused.clone()),
             throttle: Throttle::default(),
             gauges: Gauges {
+                up: telemetry.gauge("warpgauge.source.up", &[("source", NAME)]),
                 memory: telemetry.gauge("warpgauge.worker.memory.usage", &[]),
                 cpu_user: cpu("user"),
                 cpu_system: cpu("system"),
@@ -258,9 +270,10 @@ impl Worker {
         let session = Session::new(&mut self.shared, &mut process, outlet);
         let ended = session.run(stream, configure, stop).await;
         let stopped = ended.why == Why::Stopped;
+        let planned = matches!(ended.why, Why::Replaced | Why::TooBig) && !ended.abandoned;
         self.ended(ended, process);
         if !stopped {
-            let why = self.blocked().unwrap_or(session::ENDED);
+            let why = self.blocked().unwrap_or(if planned { REPLACED } else { session::ENDED });
             self.shared.states.none(why);
             self.tell(outlet).await;
         }
@@ -301,7 +314,12 @@ impl Worker {
 
 impl Source for Worker {
     fn name(&self) -> &'static str {
-        "worker"
+        NAME
+    }
+
+    /// This source runs on without a worker process; it knows itself whether there is one.
+    fn tells_itself(&self) -> bool {
+        true
     }
 
     async fn run(&mut self, outlet: &Outlet, stop: &CancellationToken) -> Exit {

@@ -154,6 +154,7 @@ impl<'a> Session<'a> {
         };
         self.pending.refuse_all("the worker ended");
         self.shared.gauges.memory.set(0);
+        self.shared.gauges.up.set(0);
         ended
     }
 
@@ -341,6 +342,7 @@ impl<'a> Session<'a> {
             self.why.get_or_insert(Why::Held(pid));
             self.deadlines.ending(mono_now(), LET_GO);
         }
+        self.shared.gauges.up.set(u64::from(self.why.is_none()));
         match hello.rights_given_up {
             1 => debug!("The worker gave up the capabilities it has no use for."),
             given_up => {

@@ -132,7 +132,7 @@ async fn a_late_call_is_told_within_4_s_and_the_other_library_goes_on() {
             _ = beat.tick() => {
                 let in_flight = vec![late.clone()];
                 worker.report(Kind::Heartbeat(Heartbeat { in_flight, ..Heartbeat::default() })).await;
-                let value = Value { field: 150, age_ns: 0, content: Some(Content::Int(40)) };
+                let value = Value { field: 150, content: Some(Content::Int(40)), ..Value::default() };
                 let read_ns = mono_now().0;
                 let samples = Samples { origin: 2, key: 1, read_ns, values: vec![value], ..Samples::default() };
                 worker.report(Kind::Samples(samples)).await;
@@ -221,4 +221,33 @@ async fn questions_reach_the_worker_and_end_with_it() {
     let answer = soon("an answer", second.recv()).await.unwrap();
     assert_eq!((answer.done, &*answer.text), (false, "the worker ended"));
     worker.ended().await;
+}
+
+#[test]
+fn an_unload_that_happened_is_over_when_the_module_is_back() {
+    let sys = crate::test_dir::TestDir::new();
+    let host = HostRoot { sys: sys.path().to_path_buf(), ..HostRoot::default() };
+    let module = sys.path().join("module/nvidia");
+    std::fs::create_dir_all(&module).unwrap();
+    let (hold, (_desk, questions)) = (DriverHold::default(), desk());
+    let parts =
+        Parts { config: Config::default().worker, host, lock_dir: None, hold: hold.clone(), questions };
+    let mut worker = Worker::new(parts, &Telemetry::default());
+    let mut reason = || worker.blocked().map(|why| why.reason);
+    assert_eq!(reason(), None);
+    hold.release(Reason::Unload);
+    assert_eq!(reason(), Some("released"), "it may be unloaded any moment");
+    std::fs::remove_dir(&module).unwrap();
+    assert_eq!(reason(), Some("released"), "there is nothing to take");
+    std::fs::create_dir(&module).unwrap();
+    assert_eq!((reason(), hold.now().released), (None, None));
+    for by_hand in [Reason::Manual, Reason::Eviction] {
+        hold.release(by_hand);
+        std::fs::remove_dir(&module).unwrap();
+        assert_eq!(reason(), Some("released"));
+        std::fs::create_dir(&module).unwrap();
+        assert_eq!(reason(), Some("released"), "nobody took it again");
+        hold.take();
+        assert_eq!(reason(), None);
+    }
 }

@@ -14,6 +14,7 @@ use super::refused::Refused;
 use super::states::Change;
 use crate::host::mono_now;
 use crate::model::Signal;
+use crate::model::signal::REPLACEMENT;
 use crate::sources::Outlet;
 use crate::telemetry::Telemetry;
 
@@ -70,9 +71,9 @@ impl Tell {
                 None => info!(source = name, how = what, "A source is up."),
                 Some(reason) => {
                     self.lack(name, &reason, 1);
-                    // Told to let go is no fault.
-                    if reason == "released" {
-                        info!(source = name, reason, what, remedy, "A source is down, as told.");
+                    // Told to let go is no fault, nor is an exchange.
+                    if reason == "released" || reason == REPLACEMENT {
+                        info!(source = name, reason, what, remedy, "A source is down for now, as planned.");
                     } else {
                         warn!(
                             source = name,

@@ -38,6 +38,8 @@ pub(super) struct Profiling {
     gpus: BTreeMap<u32, Gpu>,
     /// Paused by request.
     pub(super) paused: bool,
+    /// Paused by another client or by a diagnosis, as the engine said when values stayed away.
+    elsewhere: bool,
 }
 
 /// What is to be done about a GPU.
@@ -57,6 +59,7 @@ impl Profiling {
         let Some(bits) = bits(value) else { return };
         let known = self.gpus.entry(gpu).or_default();
         known.worked = Some(now);
+        self.elsewhere = false;
         if known.values.insert((key, value.field), bits) != Some(bits) {
             known.changed = now;
             known.load_moved = false;
@@ -106,6 +109,17 @@ impl Profiling {
         }
     }
 
+    /// Whoever paused it.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused || self.elsewhere
+    }
+
+    /// Whether somebody else paused it; answers the same.
+    pub(super) fn set_elsewhere(&mut self, elsewhere: bool) -> bool {
+        self.elsewhere = elsewhere;
+        elsewhere
+    }
+
     /// A GPU is stuck.
     pub(super) fn any_stuck(&self) -> bool {
         self.gpus.values().any(|gpu| gpu.stuck)
@@ -119,6 +133,7 @@ impl Profiling {
     /// The connection is new.
     pub(super) fn forget_all(&mut self) {
         self.gpus.clear();
+        self.elsewhere = false;
     }
 }
 

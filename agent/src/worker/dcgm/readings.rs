@@ -112,6 +112,7 @@ impl Slot {
             field: field.into(),
             age_ns: is.now.age_ns(value.ts_us),
             content: Some(content),
+            stamp_us: 0,
         })
     }
 
@@ -140,7 +141,7 @@ impl Slot {
 pub(super) fn absent_value(field: u16, absence: Absence) -> report::Value {
     let place = Absence::ALL.iter().position(|a| *a == absence).unwrap_or(0);
     let content = Content::Absent(u32::try_from(place).unwrap_or(0));
-    report::Value { field: field.into(), age_ns: 0, content: Some(content) }
+    report::Value { field: field.into(), age_ns: 0, content: Some(content), stamp_us: 0 }
 }
 
 /// Why there is no value, by the engine's code.

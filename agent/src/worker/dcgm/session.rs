@@ -243,7 +243,7 @@ impl<'a, D: Dcgm> Session<'a, D> {
     fn read_polls(&mut self, clock: &dyn Fn() -> Moment) -> Answer<()> {
         let mut anew = Vec::new();
         let (found, profiling) = (&self.found, &mut self.profiling);
-        let paused = profiling.paused;
+        let paused = profiling.is_paused();
         for (place, poll) in self.polls.iter_mut().enumerate() {
             let now = clock();
             if now.mono < poll.due {
@@ -351,7 +351,7 @@ impl<'a, D: Dcgm> Session<'a, D> {
                 Verdict::Stuck | Verdict::StillStuck => {
                     // Another client, or a diagnosis, may have paused it: then it is not stuck, and is left alone.
                     let paused = self.caller.call("dcgmModuleGetStatuses", "", D::is_paused);
-                    if unless_gone(paused)? {
+                    if self.profiling.set_elsewhere(unless_gone(paused)?) {
                         self.caller.link.send(state::paused_elsewhere());
                         continue;
                     }

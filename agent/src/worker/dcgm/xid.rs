@@ -134,6 +134,7 @@ impl<D: Dcgm> Xids<D> {
                 field: XID.into(),
                 age_ns: now.age_ns(at),
                 content: Some(Content::Int(number)),
+                stamp_us: at,
             };
             caller.link.send(Kind::Samples(poll::samples(target, now.mono, vec![value])));
         }

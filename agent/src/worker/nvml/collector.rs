@@ -250,14 +250,17 @@ impl<'a, D: Driver> Collector<'a, D> {
 fn ask<D: Driver>(driver: &D, known: &Known, query: &Query, values: &mut Vec<Value>) -> Said<()> {
     let asked = driver.read(known.place, query, &known.device.hw_id, &mut |field, content| {
         let content = content.unwrap_or_else(absent);
-        values.push(Value { field: field.into(), age_ns: 0, content: Some(content) });
+        values.push(Value { field: field.into(), content: Some(content), ..Value::default() });
     });
     match asked {
         Ok(()) => Ok(()),
         Err(Fault::NoDriver(words)) => Err(Fault::NoDriver(words)),
         Err(fault) => {
-            let value =
-                |field: u16| Value { field: field.into(), age_ns: 0, content: Some(absent(fault.absence())) };
+            let value = |field: u16| Value {
+                field: field.into(),
+                content: Some(absent(fault.absence())),
+                ..Value::default()
+            };
             values.extend(query.fields().into_iter().map(value));
             Ok(())
         }

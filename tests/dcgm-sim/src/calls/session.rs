@@ -188,11 +188,12 @@ pub(crate) unsafe extern "C" fn dcgmHostengineIsHealthy(handle: usize, health: *
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dcgmModuleGetStatuses(handle: usize, list: *mut ModuleStatuses) -> i32 {
-    code(request("dcgmModuleGetStatuses", None, handle, |engine, world, _| {
+    code(request("dcgmModuleGetStatuses", None, handle, |engine, world, now_us| {
         // SAFETY: the caller's promise
         let list = unsafe { versioned(list, &[version_word::<ModuleStatuses>(1)]) }?;
         let profiling_module =
             world.gpus().iter().any(|gpu| gpu.profiling == Some(gpu_scenario::node::Profiling::Module));
+        let paused = world.paused(now_us);
         let state = |module: u32| match module {
             0 | 1 => 3,
             4 if engine.health_loaded => 3,
@@ -209,7 +210,9 @@ pub(crate) unsafe extern "C" fn dcgmModuleGetStatuses(handle: usize, list: *mut 
         };
         list.numStatuses = last + 1;
         for (module, place) in (0..=last).zip(&mut list.statuses) {
-            *place = ModuleStatus { id: module, status: state(module) };
+            // a pause reaches each module that is loaded, but not the core
+            let status = if state(module) == 3 && module != 0 && paused { 5 } else { state(module) };
+            *place = ModuleStatus { id: module, status };
         }
         Ok(())
     }))
