@@ -323,6 +323,7 @@ impl<'a> Session<'a> {
                 }
                 self.tell().await;
             }
+            Aside::Note(note) => self.shared.tell.note(&note),
             Aside::Answer(answer) => self.pending.answer(answer),
             Aside::Bind(true) => self.shared.hold.release(Reason::Bind),
             Aside::Bind(false) => self.shared.hold.take_after(Reason::Bind),

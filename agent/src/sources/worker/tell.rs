@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use super::clean;
 use super::refused::Refused;
 use super::states::Change;
 use crate::host::mono_now;
@@ -17,11 +18,14 @@ use crate::model::Signal;
 use crate::model::signal::REPLACEMENT;
 use crate::sources::Outlet;
 use crate::telemetry::Telemetry;
+use crate::wire::report::Note;
 
 /// How long a signal that tells of a change waits for room. Shorter than a heartbeat: the worker must not look silent.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Reasons that get a gauge of their own; the words are the worker's.
 const REASONS_MAX: usize = 48;
+/// Notes that are remembered, so that each is logged once; what comes after them is counted only.
+const NOTES_MAX: usize = 256;
 
 /// The way out.
 #[derive(Debug)]
@@ -31,13 +35,15 @@ pub struct Tell {
     reasons: BTreeSet<String>,
     /// The lack that is published of each source.
     lacks: BTreeMap<&'static str, String>,
+    /// Notes that were logged, by source, reason and words.
+    notes: BTreeSet<(String, String, String)>,
 }
 
 impl Tell {
     /// Nothing told yet.
     pub fn new(telemetry: &Telemetry, refused: Refused) -> Self {
         let telemetry = telemetry.clone();
-        Self { telemetry, refused, reasons: BTreeSet::new(), lacks: BTreeMap::new() }
+        Self { telemetry, refused, reasons: BTreeSet::new(), lacks: BTreeMap::new(), notes: BTreeSet::new() }
     }
 
     /// Hands signals on.
@@ -84,6 +90,20 @@ impl Tell {
                 }
             }
             self.signals(outlet, &mut vec![Signal::Source { at: mono_now(), source }]).await;
+        }
+    }
+
+    /// Logs a note once and counts it. The words are the worker's: cleaned, and bounded in number.
+    pub fn note(&mut self, note: &Note) {
+        let Some(reason) = clean::word(&note.reason) else { return self.refused.invalid.add(1) };
+        let reason = self.bounded(&reason);
+        self.telemetry.counter("warpgauge.worker.notes", &[("reason", &reason)]).add(1);
+        let name = clean::name(&note.name).unwrap_or_default();
+        let [what, remedy] = [&note.what, &note.remedy].map(|words| clean::text(words).unwrap_or_default());
+        let is_new =
+            self.notes.len() < NOTES_MAX && self.notes.insert((name.clone(), reason.clone(), what.clone()));
+        if is_new {
+            warn!(source = name, reason, what, remedy, "A source has something to say; it goes on.");
         }
     }
 

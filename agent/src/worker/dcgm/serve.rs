@@ -49,6 +49,21 @@ enum Ended {
     TooOld(ReturnCode),
 }
 
+/// What the agent knows of DCGM: a state is told when it is another one.
+#[derive(Debug, Default)]
+struct Told(Option<(bool, String, String)>);
+
+impl Told {
+    fn tell(&mut self, link: &Link, state: Kind) {
+        let Kind::State(said) = &state else { return link.send(state) };
+        let word = (said.up, said.reason.clone(), said.how.clone());
+        if self.0.as_ref() != Some(&word) {
+            self.0 = Some(word);
+            link.send(state);
+        }
+    }
+}
+
 /// Works until the agent asks to end.
 pub(super) fn serve<C: Connect>(
     library: &C,
@@ -58,16 +73,18 @@ pub(super) fn serve<C: Connect>(
     presence: &Presence,
     clock: &dyn Fn() -> Moment,
 ) {
-    let mut memory = Memory::default();
+    // How an earlier worker paused it is not known; the first engine tells.
+    let paused = configure.paused.then_some(super::profiling::PausedBy::Unwatched);
+    let mut memory = Memory { paused, ..Memory::default() };
     let (groups, unknown) = plan::resolve(&configure.groups, |id| library.level_of(id));
     let mut rounds = 0_u32;
     let mut host_gone: Option<MonoNs> = None;
-    let mut told: Option<Ended> = None;
+    let mut told = Told::default();
     let mut patience = EMPTY_FIRST;
     for connection in 1_u64.. {
         let ago = host_gone.and_then(|at| clock().mono.since(at));
         let Some((choice, engine, version)) =
-            reach(library, choose::candidates(&configure.engine, ago), link, &mut told)
+            reach(library, choose::candidates(&configure.engine, ago, &configure.skip), link, &mut told)
         else {
             presence.set(if host_gone.is_none() { MISSING } else { TRYING });
             if wait(asks, link, choose::wait(rounds), clock) {
@@ -90,14 +107,13 @@ pub(super) fn serve<C: Connect>(
         let prefix = format!("warpgauge-{}-{}-{connection}", std::process::id(), now.mono.0);
         let ended = match Session::open(Caller::new(&engine, link), task, &mut memory, prefix, now) {
             Ok(mut session) => {
-                link.send(state::up(&choice.name()));
+                told.tell(link, state::up(&choice.name()));
                 for field in &unknown {
                     link.send(state::unknown_field(&field.group, &field.name));
                 }
-                presence.set(UP);
-                (rounds, told) = (0, None);
+                rounds = 0;
                 let patience = (choice == Choice::Embedded).then_some(patience);
-                work(&mut session, link, asks, patience, clock)
+                work(&mut session, link, asks, presence, patience, clock)
             }
             Err(code) if is_gone(code) => Ended::Gone(code),
             Err(code) => Ended::TooOld(code),
@@ -108,12 +124,9 @@ pub(super) fn serve<C: Connect>(
             Ended::Asked => return,
             // An engine that began without a driver never finds one: a new one is begun, less and less often.
             Ended::Empty => patience = patience.saturating_mul(2).min(EMPTY_LONGEST),
-            Ended::Gone(_) if matches!(told, Some(Ended::Gone(_))) => {}
-            Ended::Gone(code) => link.send(state::engine_down(state::code(code))),
-            Ended::TooOld(_) if matches!(told, Some(Ended::TooOld(_))) => {}
-            Ended::TooOld(code) => link.send(state::engine_too_old(code)),
+            Ended::Gone(code) => told.tell(link, state::engine_down(state::code(code))),
+            Ended::TooOld(code) => told.tell(link, state::engine_too_old(code, choice == Choice::Embedded)),
         }
-        told = Some(ended);
         if matches!(choice, Choice::Host(_)) {
             host_gone = Some(clock().mono);
         }
@@ -130,7 +143,7 @@ fn reach<'a, C: Connect>(
     library: &'a C,
     candidates: Vec<Choice>,
     link: &Link,
-    told: &mut Option<Ended>,
+    told: &mut Told,
 ) -> Option<(Choice, C::Engine<'a>, String)> {
     let mut why = Vec::new();
     for choice in candidates {
@@ -139,10 +152,7 @@ fn reach<'a, C: Connect>(
             Err(words) => why.push(format!("{}: {words}", choice.name())),
         }
     }
-    if told.is_none() {
-        *told = Some(Ended::Gone(ReturnCode::CONNECTION_NOT_VALID));
-        link.send(state::no_engine(why.join("; ")));
-    }
+    told.tell(link, state::no_engine(why.join("; ")));
     None
 }
 
@@ -171,6 +181,7 @@ fn work<D: Dcgm>(
     session: &mut Session<'_, D>,
     link: &Link,
     asks: &Asks,
+    presence: &Presence,
     patience: Option<Duration>,
     clock: &dyn Fn() -> Moment,
 ) -> Ended {
@@ -184,6 +195,8 @@ fn work<D: Dcgm>(
             }
         };
         let now = clock().mono;
+        // While no GPU has a name none has values, and the basic ones are read elsewhere.
+        presence.set(if session.has_named_gpu() { UP } else { TRYING });
         if session.has_gpu() {
             had_gpu = now;
         }

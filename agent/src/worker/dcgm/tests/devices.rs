@@ -6,7 +6,7 @@ use super::super::engine::{Entity, EntityGroup, MigEntity};
 use super::super::fake::{Fake, Says};
 use super::super::inventory::profile;
 use super::super::session::Memory;
-use super::{Told, ci, gi, just, play, rows, watched};
+use super::{Told, ci, gi, just, mig, play, rows, watched};
 use crate::wire::report::{Device, Kind};
 
 fn inventories(told: &Told) -> Vec<(i64, Vec<Device>)> {
@@ -18,8 +18,8 @@ fn inventories(told: &Told) -> Vec<(i64, Vec<Device>)> {
 }
 
 fn instance(gpu: u32, gpu_instance: u32, compute: &[u32]) -> Vec<MigEntity> {
-    let mut all = vec![MigEntity { entity: gi(gpu_instance), parent: Entity::gpu(gpu) }];
-    all.extend(compute.iter().map(|id| MigEntity { entity: ci(*id), parent: gi(gpu_instance) }));
+    let mut all = vec![mig(gi(gpu_instance), Entity::gpu(gpu))];
+    all.extend(compute.iter().map(|id| mig(ci(*id), gi(gpu_instance))));
     all
 }
 

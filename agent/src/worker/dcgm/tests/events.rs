@@ -2,10 +2,10 @@
 //!
 //! In: scripted events, as they were recorded of NVIDIA's engine. Out: rows. What can go wrong: nothing.
 
-use super::super::engine::{Entity, Incident, MigEntity};
+use super::super::engine::{Entity, Incident};
 use super::super::fake::{EPOCH_US, Fake, Says};
 use super::super::session::Memory;
-use super::{ci, gi, just, play, rows};
+use super::{ci, gi, just, mig, play, rows};
 use crate::wire::report::Kind;
 
 const SECOND: i64 = 1_000_000;
@@ -60,11 +60,7 @@ fn an_xid_of_an_instance_goes_to_its_device() {
     let fake = Fake::new(1);
     {
         let mut world = fake.world.borrow_mut();
-        world.mig = vec![
-            MigEntity { entity: gi(7), parent: Entity::gpu(0) },
-            MigEntity { entity: ci(7), parent: gi(7) },
-            MigEntity { entity: ci(8), parent: gi(7) },
-        ];
+        world.mig = vec![mig(gi(7), Entity::gpu(0)), mig(ci(7), gi(7)), mig(ci(8), gi(7))];
         let at = |n: i64| EPOCH_US + n * SECOND / 10;
         world.xids =
             vec![(at(1), gi(7), 13, at(1)), (at(2), ci(8), 31, at(2)), (at(3), Entity::gpu(0), 74, at(3))];

@@ -33,6 +33,11 @@ pub(super) fn ci(id: u32) -> Entity {
     Entity::new(EntityGroup::ComputeInstance, id)
 }
 
+/// An instance, one like the other.
+pub(super) fn mig(entity: Entity, parent: Entity) -> super::engine::MigEntity {
+    super::engine::MigEntity { entity, parent, ids: (entity.id, None), profile: 19, slices: 1 }
+}
+
 /// A group of fields each second.
 pub(super) fn group(fields: &[u16]) -> order::Group {
     let fields = fields.iter().map(u16::to_string).collect();
@@ -141,6 +146,7 @@ fn content(content: &Content) -> String {
 pub(super) fn states(told: &Told) -> Vec<String> {
     let state = |(second, kind): &(i64, Kind)| match kind {
         Kind::State(s) => Some(format!("{second} {} {} {}", s.name, s.up, s.reason).trim_end().to_owned()),
+        Kind::Note(n) => Some(format!("{second} {} note {}", n.name, n.reason)),
         _ => None,
     };
     told.iter().filter_map(state).collect()

@@ -96,6 +96,8 @@ impl Dcgm for Mortal {
     }
 
     hand_on! {
+        is_healthy() -> Answer<bool>;
+        dropped_values() -> u64;
         version() -> Answer<String>;
         group_limit() -> usize;
         knows(field: u16) -> bool;
@@ -150,6 +152,7 @@ fn alive() -> Option<Fake> {
 fn states(told: &[Kind]) -> Vec<String> {
     let state = |kind: &Kind| match kind {
         Kind::State(s) => Some(format!("{} {} {}", s.up, s.reason, s.how).trim_end().to_owned()),
+        Kind::Note(n) => Some(format!("note {}", n.reason)),
         _ => None,
     };
     told.iter().filter_map(state).collect()
@@ -161,10 +164,10 @@ fn an_engine_that_is_made_anew_is_connected_to_at_once_and_loses_nothing() {
     assert_eq!(tried, ["tcp://node7"; 3]);
     let want = [
         "true  tcp://node7",
-        "true unknown_field",
+        "note unknown_field",
         "false engine_down",
         "true  tcp://node7",
-        "true unknown_field",
+        "note unknown_field",
     ];
     assert_eq!(states(&told), want);
     let keys: Vec<u32> = told

@@ -134,7 +134,8 @@ fn a_pair_in_one_group_is_split_and_told_once() {
         let rows = rows(&told, "GPU-0", *field);
         assert_eq!(rows.last().unwrap(), "19:19", "{field}: {rows:?}");
     }
-    let apart = |state: &Kind| matches!(state, Kind::State(s) if s.what.contains("310, 311, 312, 313, 390, 391 with"));
+    let apart =
+        |state: &Kind| matches!(state, Kind::Note(s) if s.what.contains("310, 311, 312, 313, 390, 391 with"));
     assert!(told.iter().any(|(_, kind)| apart(kind)));
     let conflicts = states(&told).iter().filter(|state| state.ends_with("conflict")).count();
     assert_eq!(conflicts, 1, "{:?}", states(&told));
