@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How often memory is looked at.
 const WEIGH: Duration = Duration::from_secs(5);
 /// What an ordered end may take, a little more than the worker gives its threads: then SIGKILL.
-const LET_GO: Duration = Duration::from_millis(2_200);
+const LET_GO: Duration = Duration::from_millis(4_200);
 /// The same when the whole agent ends.
 const LET_GO_AT_STOP: Duration = Duration::from_millis(300);
 /// Bytes that may wait for a worker that does not read.

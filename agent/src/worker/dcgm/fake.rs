@@ -329,7 +329,7 @@ impl Dcgm for Fake {
                 let says = match pairs.get(&(entity, field)) {
                     None => (0, Says::Code(ReturnCode::NOT_WATCHED)),
                     Some(watch) => {
-                        let age = (self.now.get().wall_us - watch.since_us) % watch.every_us;
+                        let age = (self.now.get().wall_us - watch.since_us).rem_euclid(watch.every_us);
                         let ts_us = self.now.get().wall_us - age;
                         (ts_us, (world.value)(entity, field, fields_of, ts_us))
                     }

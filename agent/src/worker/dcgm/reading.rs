@@ -94,6 +94,7 @@ impl<D: Dcgm> Session<'_, D> {
         poll.remember(&mut self.memory.slots);
         let out = if poll.anew >= 2 { std::mem::take(&mut poll.forgotten) } else { Vec::new() };
         let (anew, every, profiling) = (poll.anew.saturating_add(1), poll.unit.every, poll.profiling);
+        let missed = poll.missed;
         let mut sets: BTreeMap<Vec<u16>, Vec<Entity>> = BTreeMap::new();
         for &entity in &poll.unit.entities {
             let stays = |field: &u16| !out.contains(&(entity, *field));
@@ -105,7 +106,7 @@ impl<D: Dcgm> Session<'_, D> {
         for (fields, entities) in sets.into_iter().filter(|(fields, _)| !fields.is_empty()) {
             self.watch_want(&Want { entities, fields, every, profiling }, now)?;
         }
-        self.polls.iter_mut().skip(at).for_each(|poll| poll.anew = anew);
+        self.polls.iter_mut().skip(at).for_each(|poll| (poll.anew, poll.missed) = (anew, missed));
         if !out.is_empty() {
             let code = ReturnCode::NOT_WATCHED;
             let refused: Vec<Refused> =

@@ -211,8 +211,10 @@ fn work<D: Dcgm>(
         let answered = match asks.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) | Ok(Ask::End) => {
-                // What is left undone ends with the connection.
-                let _gone = session.end();
+                // What is left undone ends with the connection, and with an engine of our own at once.
+                if patience.is_none() {
+                    let _gone = session.end();
+                }
                 return Ended::Asked;
             }
             Ok(Ask::Pause(id)) => session.pause(clock()).map(|(done, text)| answer(link, id, done, text)),

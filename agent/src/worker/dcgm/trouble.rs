@@ -34,7 +34,8 @@ impl Trouble {
 
     /// A call was refused; answers whether it is time to watch anew. A refusal that one new watch does not mend is told.
     pub(super) fn met(&mut self, call: &str, code: ReturnCode, link: &Link, now: MonoNs) -> bool {
-        if self.tries > 0 && self.told != Some(code) {
+        let is_lasting = self.tries > 0 || !is_of_another_engine(code);
+        if is_lasting && self.told != Some(code) {
             self.told = Some(code);
             link.send(state::refused(call, code));
         }

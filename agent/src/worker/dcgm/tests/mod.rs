@@ -52,8 +52,19 @@ pub(super) fn play<'a>(
     seconds: u32,
     script: &mut dyn FnMut(u32, &mut Session<'_, Fake>) -> Answer<()>,
 ) -> (Told, Answer<()>) {
+    play_groups(fake, memory, &[group(fields)], seconds, script)
+}
+
+/// The same with groups of different intervals.
+pub(super) fn play_groups<'a>(
+    fake: &'a Fake,
+    memory: &'a mut Memory,
+    configured: &[order::Group],
+    seconds: u32,
+    script: &mut dyn FnMut(u32, &mut Session<'_, Fake>) -> Answer<()>,
+) -> (Told, Answer<()>) {
     let (link, out) = Link::for_tests();
-    let (groups, _) = plan::resolve(&[group(fields)], |id| (id > 5_000).then_some(EntityGroup::Gpu));
+    let (groups, _) = plan::resolve(configured, |id| (id > 5_000).then_some(EntityGroup::Gpu));
     let mut told = Told::new();
     let ended = connection(fake, memory, &groups, &link, seconds, script, &mut |second| {
         told.extend(drain(&out).into_iter().map(|kind| (second, kind)));
