@@ -119,3 +119,29 @@ impl Tell {
         self.telemetry.gauge("warpgauge.source.lack", &labels).set(lacking);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_counted_each_time_and_remembered_once() {
+        let telemetry = Telemetry::default();
+        let mut tell = Tell::new(&telemetry, Refused::new(&telemetry));
+        let note = |reason: &str, what: &str| Note {
+            name: "dcgm".into(),
+            reason: reason.into(),
+            what: what.into(),
+            remedy: "none".into(),
+        };
+        for (reason, what) in [("conflict", "a"), ("conflict", "a"), ("conflict", "b"), ("not a word\n", "c")]
+        {
+            tell.note(&note(reason, what));
+        }
+        assert_eq!(tell.notes.len(), 2);
+        assert_eq!(telemetry.counter("warpgauge.worker.notes", &[("reason", "conflict")]).get(), 3);
+        assert_eq!(tell.refused.invalid.get(), 1);
+        (0..NOTES_MAX + 10).for_each(|n| tell.note(&note("conflict", &n.to_string())));
+        assert_eq!(tell.notes.len(), NOTES_MAX, "bounded");
+    }
+}

@@ -185,3 +185,18 @@ fn event(value: &FieldValue<'_>) -> Option<(i64, i64)> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_forgotten_does_not_come_again() {
+        let mut told = Told::default();
+        let events = || 1..=i64::try_from(REMEMBERED).unwrap() + 1;
+        assert!(events().all(|at| told.is_news(1, 31, at)));
+        assert!(told.count <= REMEMBERED, "bounded");
+        assert!(events().all(|at| !told.is_news(1, 31, at)));
+        assert!(told.is_news(2, 31, 1), "of another device");
+    }
+}

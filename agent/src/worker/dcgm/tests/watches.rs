@@ -275,3 +275,19 @@ fn a_field_of_two_groups_is_watched_once_and_most_often() {
     assert_eq!(rows(&told, "GPU-0", 150).len(), 25);
     assert_eq!(rows(&told, "GPU-0", 52).len(), 3, "at its own interval, not at the inventory's");
 }
+
+#[test]
+fn a_half_whose_other_half_is_gone_is_not_in_conflict_for_ever() {
+    let fake = Fake::new(1);
+    fake.world.borrow_mut().value = Box::new(|_, field, _, us| match (field, us - EPOCH_US) {
+        (_, 5_000_000..20_000_000) => Says::Blank,
+        _ => Says::Int((us - EPOCH_US) / 1_000_000),
+    });
+    let (told, _) = play(&fake, &mut Memory::default(), &[310, 311], 12, &mut |second, session| {
+        if second == 2 {
+            session.polls[0].pair = Some(7);
+        }
+        Ok(())
+    });
+    assert_eq!(rows(&told, "GPU-0", 310).last().unwrap(), "5:blank", "no conflict");
+}
