@@ -6,12 +6,12 @@ mod command_line;
 mod degrade;
 mod delivery;
 mod driver_calls;
-<<<<<<< HEAD
 mod gpu_entities;
+mod gpu_events;
 mod gpu_fields;
-=======
 mod driver_hold;
->>>>>>> wip-resil
+mod gpu_processes;
+mod gpu_profiling;
 mod gpu_values;
 mod hung_call;
 mod image;

@@ -3,10 +3,13 @@
 //! In: a folder. Out: a Collector on loopback whose file exporter writes there; ended when dropped, started again at
 //! will on the same port. What can go wrong: its port is taken by somebody else between choosing and listening.
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -22,6 +25,14 @@ pub struct Collector {
     pub address: String,
     child: Option<Child>,
     program: PathBuf,
+    /// The metric points read so far: tests look often, and the file grows.
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    bytes: u64,
+    points: Vec<Point>,
 }
 
 impl Collector {
@@ -37,6 +48,7 @@ impl Collector {
             address: free.to_string(),
             child: None,
             program: programs::collector(),
+            seen: Mutex::default(),
         }
     }
 
@@ -102,25 +114,44 @@ impl Collector {
 
     /// Every metric point it received so far, in its order.
     pub fn points(&self) -> Vec<Point> {
-        metrics(&std::fs::read_to_string(self.dir.join("metrics.jsonl")).unwrap_or_default())
+        self.look(<[Point]>::to_vec)
     }
 
     /// The latest value of a metric's series with these attributes (a subset), summed over the series.
     pub fn latest(&self, name: &str, attributes: &[(&str, &str)]) -> Option<f64> {
-        let mut latest = std::collections::BTreeMap::new();
-        for point in self.points().into_iter().filter(|p| p.name == name && p.has(attributes)) {
-            latest.insert(point.attributes.clone(), point.value);
-        }
-        (!latest.is_empty()).then(|| latest.values().sum())
+        let latest = self.latest_points(name, attributes);
+        (!latest.is_empty()).then(|| latest.iter().map(|point| point.value).sum())
     }
 
     /// The latest point of each series of a metric with these attributes (a subset), without those that were ended.
     pub fn standing(&self, name: &str, attributes: &[(&str, &str)]) -> Vec<Point> {
-        let mut latest = std::collections::BTreeMap::new();
-        for point in self.points().into_iter().filter(|p| p.name == name && p.has(attributes)) {
-            latest.insert(point.attributes.clone(), point);
+        let latest = self.latest_points(name, attributes);
+        latest.into_iter().filter(|point| !point.value.is_nan()).collect()
+    }
+
+    fn latest_points(&self, name: &str, attributes: &[(&str, &str)]) -> Vec<Point> {
+        self.look(|points| {
+            let mut latest = BTreeMap::new();
+            for point in points.iter().filter(|p| p.name == name && p.has(attributes)) {
+                latest.insert(&point.attributes, point);
+            }
+            latest.into_values().cloned().collect()
+        })
+    }
+
+    /// Reads on where it stopped, up to the last whole line.
+    fn look<T>(&self, of: impl FnOnce(&[Point]) -> T) -> T {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut more = Vec::new();
+        if let Ok(mut file) = File::open(self.dir.join("metrics.jsonl"))
+            && file.seek(SeekFrom::Start(seen.bytes)).is_ok()
+        {
+            let _ = file.read_to_end(&mut more); // what it could not read it reads the next time
         }
-        latest.into_values().filter(|point| !point.value.is_nan()).collect()
+        let whole = more.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        seen.bytes += whole as u64;
+        seen.points.extend(metrics(&String::from_utf8_lossy(more.get(..whole).unwrap_or_default())));
+        of(&seen.points)
     }
 
     fn signal(&self, signal: Signal) {

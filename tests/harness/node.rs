@@ -37,11 +37,21 @@ impl Node {
     /// When the disk is full.
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     pub fn of_text(test: &str, text: &str) -> Self {
+        let _built = programs::agent(); // building takes longer than a scenario may wait
         let scratch = Scratch::new(test);
         let scenario = scratch.path().join("scenario.yaml");
         std::fs::write(&scenario, text).expect("a scenario file");
         let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
         Self { scratch, scenario, start: format!("{:.3}", since.as_secs_f64()) }
+    }
+
+    /// A moment of the scenario. Unit: s since its begin → ns since 1970.
+    ///
+    /// # Panics
+    /// Never: it is a number.
+    #[expect(clippy::expect_used, reason = "true by construction")]
+    pub fn moment(&self, seconds: f64) -> f64 {
+        (self.start.parse::<f64>().expect("a number") + seconds) * 1e9
     }
 
     /// Its folder, with the agent's log and state.

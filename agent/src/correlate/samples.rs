@@ -155,6 +155,7 @@ impl Counts {
                 Range::Positive => wrong(&self.negative).filter(|_| *n < 0),
                 Range::Percent => wrong(&self.range).filter(|_| !(0..=100).contains(n)),
                 Range::Ratio => wrong(&self.range).filter(|_| !(0..=1).contains(n)),
+                Range::Celsius => wrong(&self.range).filter(|_| !(-273..=1_000).contains(n)),
             },
             SampleValue::Number(n) if !n.is_finite() => wrong(&self.not_finite),
             SampleValue::Number(n) => match range {
@@ -162,6 +163,7 @@ impl Counts {
                 Range::Positive => wrong(&self.negative).filter(|_| *n < 0.0),
                 Range::Percent => wrong(&self.range).filter(|_| !round_into(n, 100.0)),
                 Range::Ratio => wrong(&self.range).filter(|_| !round_into(n, 1.0)),
+                Range::Celsius => wrong(&self.range).filter(|_| !(-273.15..=1_000.0).contains(n)),
             },
             SampleValue::Absent(_) => None,
         }
@@ -232,6 +234,13 @@ mod tests {
 
     const INVALID: SampleValue = SampleValue::Absent(Absence::Invalid);
 
+    /// Values of which those at `invalid` cannot be.
+    fn ints_but(values: &[i64], invalid: &[usize]) -> Vec<SampleValue> {
+        let mut values = ints(values);
+        invalid.iter().for_each(|at| values[*at] = INVALID);
+        values
+    }
+
     #[test]
     fn what_cannot_be_is_absent_and_counted() {
         #[track_caller]
@@ -250,6 +259,7 @@ mod tests {
         let mut want = numbers(&[0.98, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
         [2, 3, 5, 6].into_iter().for_each(|at| want[at] = INVALID);
         check(1001, numbers(&given), want, &[("range", 2), ("not_finite", 2)]);
+        check(150, ints(&[45, -300, -40, 65_535]), ints_but(&[45, 0, -40, 0], &[1, 3]), &[("range", 2)]);
         check(202, ints(&[3, -1]), vec![SampleValue::Int(3), INVALID], &[("negative", 1)]);
         check(
             155,

@@ -88,6 +88,8 @@ pub enum Range {
     Percent,
     /// 0 to 1.
     Ratio,
+    /// A temperature that matter and a sensor can have: -273 to 1000.
+    Celsius,
 }
 
 impl FieldRow {
@@ -180,6 +182,7 @@ fn parse(line: &'static str) -> Option<FieldRow> {
             "positive" => Range::Positive,
             "percent" => Range::Percent,
             "ratio" => Range::Ratio,
+            "celsius" => Range::Celsius,
             _ => return None,
         },
         attributes: pairs.map(|pair| pair.split_once('=')).collect::<Option<_>>()?,

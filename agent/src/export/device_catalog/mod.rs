@@ -231,6 +231,7 @@ fn range(range: Range) -> &'static str {
         Range::Positive => "0 or more",
         Range::Percent => "0 to 100",
         Range::Ratio => "0 to 1",
+        Range::Celsius => "-273 to 1000",
     }
 }
 

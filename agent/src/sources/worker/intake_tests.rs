@@ -5,6 +5,7 @@ use prost::Message;
 use super::intake::{Aside, Intake};
 use super::refused::Refused;
 use super::values::SUBJECTS_MAX;
+use crate::model::signal::DeviceState;
 use crate::model::{Absence, MonoNs, Origin, Part, Pid, SampleValue, Signal};
 use crate::telemetry::Telemetry;
 use crate::wire::Report;
@@ -74,6 +75,23 @@ fn the_driver_and_a_device_are_told_once() {
         Fed { intake: Intake::new(Pid(1), Refused::new(&fed.telemetry)), ..fed }.push(inventory(2, &[]));
     assert!(matches!(&signals[..], [Signal::Driver { driver, .. }]
         if driver.version.as_deref() == Some("580.142") && driver.flavour.is_none()));
+}
+
+#[test]
+fn a_device_is_gone_when_no_library_has_it_any_more() {
+    let mut fed = Fed::new();
+    let mut states = |origin: u32, devices: &[(&str, u32)]| -> Vec<(String, DeviceState)> {
+        let (out, _) = fed.push(inventory(origin, devices));
+        let state = |signal| match signal {
+            Signal::GpuState { hw_id, state, .. } => Some((hw_id, state)),
+            _ => None,
+        };
+        out.into_iter().filter_map(state).collect()
+    };
+    assert_eq!(states(1, &[("GPU-1", 1), ("GPU-2", 2)]), []);
+    assert_eq!(states(2, &[("GPU-1", 1), ("GPU-2", 2)]), []);
+    assert_eq!(states(2, &[("GPU-1", 1)]), [], "DCGM still has it");
+    assert_eq!(states(1, &[("GPU-1", 1)]), [("GPU-2".to_owned(), DeviceState::Gone)]);
 }
 
 #[test]

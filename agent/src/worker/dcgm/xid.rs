@@ -3,7 +3,8 @@
 //! In: values since the previous reading, with an overlap. Out: events, each with its own time. What can go wrong:
 //! the engine adds a kernel-log event late and with an older time, so a reading that only goes on from the last one
 //! would lose it; and it records 79, 119 and 120 twice, once from NVML and once from the kernel log, up to a second
-//! apart. The overlap finds the first, a window joins the second.
+//! apart. The overlap finds the first, a window joins the second. The engine takes one NVML event a second, of whatever
+//! GPU: in a burst the record of NVML is as many seconds later as there are events before it, and so wide is the window.
 //!
 //! A new engine reads the whole kernel log again and tells what is hours old. What is not younger than the newest
 //! event that was told before the connection was made anew is not told again; what is new to us keeps its old time,
@@ -30,6 +31,10 @@ const MANY: usize = 32;
 const OVERLAP_US: i64 = 5_000_000;
 /// Both records of one fault lie within this. Measured: 972 ms.
 const TWICE_US: i64 = 1_500_000;
+/// One NVML event is taken in this time.
+const DRAIN_US: i64 = 1_000_000;
+/// No burst that one GPU survives lasts longer.
+const BURST_US: i64 = 60_000_000;
 /// Recorded from NVML and from the kernel log. Source: measured, and the engine's default list.
 const TWO_WAYS: [i64; 3] = [79, 119, 120];
 /// Events remembered to tell each once; at one event per second and entity far more than an overlap can hold.
@@ -48,19 +53,38 @@ pub(super) struct Told {
 impl Told {
     /// Whether an event is news; if so it is remembered.
     pub(super) fn is_news(&mut self, key: u32, value: i64, at_us: i64) -> bool {
-        let events = self.events.entry(key).or_default();
-        let window = if TWO_WAYS.contains(&value) { TWICE_US } else { 0 };
-        let near = (at_us.saturating_sub(window), i64::MIN)..=(at_us.saturating_add(window), i64::MAX);
-        let seen = events.range(near).any(|(_, told)| *told == value);
-        if seen || self.floors.get(&key).is_some_and(|floor| at_us <= *floor) {
+        if self.floors.get(&key).is_some_and(|floor| at_us <= *floor) {
             return false;
         }
-        events.insert((at_us, value));
+        let near = (at_us.saturating_sub(BURST_US), i64::MIN)..=(at_us.saturating_add(BURST_US), i64::MAX);
+        let mut same = self
+            .events
+            .get(&key)
+            .into_iter()
+            .flat_map(|e| e.range(near.clone()))
+            .filter(|(_, told)| *told == value);
+        if same.any(|(at, _)| *at == at_us || self.is_the_other_record(value, *at, at_us)) {
+            return false;
+        }
+        self.events.entry(key).or_default().insert((at_us, value));
         self.count += 1;
         if self.count > REMEMBERED {
             self.forget();
         }
         true
+    }
+
+    /// Whether records of one number on one device, at two times, are of one fault, told from NVML and the kernel log.
+    fn is_the_other_record(&self, value: i64, a_us: i64, b_us: i64) -> bool {
+        let (first, last) = (a_us.min(b_us), a_us.max(b_us));
+        let apart = last.saturating_sub(first);
+        if !TWO_WAYS.contains(&value) || apart > BURST_US {
+            return false;
+        }
+        let before =
+            |events: &BTreeSet<(i64, i64)>| events.range((first + 1, i64::MIN)..(last, i64::MIN)).count();
+        let queued: usize = self.events.values().map(before).sum();
+        apart <= TWICE_US.saturating_add(i64::try_from(queued).unwrap_or(0).saturating_mul(DRAIN_US))
     }
 
     /// Forgets the older half of the fullest device.
@@ -198,5 +222,23 @@ mod tests {
         assert!(told.count <= REMEMBERED, "bounded");
         assert!(events().all(|at| !told.is_news(1, 31, at)));
         assert!(told.is_news(2, 31, 1), "of another device");
+    }
+
+    #[test]
+    fn a_burst_widens_the_window_of_both_records() {
+        #[track_caller]
+        fn check(events: &[(u32, i64, i64)], want: &[bool]) {
+            let mut told = Told::default();
+            let news: Vec<bool> =
+                events.iter().map(|(key, value, ms)| told.is_news(*key, *value, *ms * 1_000)).collect();
+            assert_eq!(news, want, "{events:?}");
+        }
+        check(&[(1, 79, 100), (1, 79, 1_072)], &[true, false]);
+        check(&[(1, 79, 100), (1, 79, 3_072)], &[true, true]);
+        let burst = [(1, 79, 100), (2, 31, 1_050), (2, 43, 2_050), (1, 79, 3_050)];
+        check(&burst, &[true, true, true, false]);
+        check(&[(1, 31, 100), (2, 43, 200), (1, 31, 900)], &[true, true, true]);
+        check(&[(1, 79, 100), (2, 31, 1_050), (1, 79, 9_000)], &[true, true, true]);
+        check(&[(1, 31, 100), (1, 31, 100)], &[true, false]);
     }
 }

@@ -198,6 +198,7 @@ pub(crate) unsafe extern "C" fn dcgmModuleGetStatuses(handle: usize, list: *mut 
             0 | 1 => 3,
             4 if engine.health_loaded => 3,
             8 if engine.profiling_failed => 2,
+            8 if profiling_module && (engine.paused || world.paused(now_us)) => 5,
             8 if profiling_module => 3,
             9 if world.scenario().cpus.is_empty() => 2,
             9 => 3,
