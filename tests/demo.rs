@@ -1,6 +1,8 @@
-//! The demo: a process of a pod hangs in a driver call, the driver reports an XID, and the Collector hears whose it was.
+//! The demo: a process of a pod hangs in a driver call, the driver reports an XID, and the Collector hears whose it was,
+//! on which GPU, and what that GPU did meanwhile.
 //!
-//! In: the programs that `cargo xtask demo` built. Out: what the Collector received, for people.
+//! In: the programs that `cargo xtask demo` built. Out: what the Collector received, for people. The GPUs are simulated:
+//! the agent's worker loads the simulators of `tests/` in place of libdcgm and libnvidia-ml.
 //! What can go wrong: no root, no terminal, no kernel programs; it says what is missing and shows the rest.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "it talks to people")]
@@ -10,17 +12,31 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use warpgauge_tests::harness::agent::Setup;
 use warpgauge_tests::harness::cgroups::{PodCgroup, Version, mount};
 use warpgauge_tests::harness::collector::Collector;
 use warpgauge_tests::harness::deadline::wait_for;
 use warpgauge_tests::harness::need::Need;
+use warpgauge_tests::harness::node::Node;
 use warpgauge_tests::harness::programs;
 use warpgauge_tests::harness::received::Record;
-use warpgauge_tests::harness::scratch::Scratch;
 use warpgauge_tests::harness::tty::{MAJOR, Tty};
 
+/// The GPU of the XID, as the driver writes it.
 const PCI: &str = "0000:3b:00";
+/// Two simulated GPUs, one of which is busy and at its power limit.
+const SCENARIO: &str = r#"
+version: 1
+defaults: {name: NVIDIA H100 80GB HBM3, architecture: hopper, memory_mib: 81920, nvlinks: {count: 18}}
+gpus:
+- pci: "0000:3b:00.0"
+  fields:
+    112: {curve: {constant: 4}}
+    150: {curve: {sine: {mean: 74, amplitude: 2, period: 60}}}
+    155: {curve: {sine: {mean: 690, amplitude: 8, period: 20}}}
+    203: {curve: {constant: 97}}
+    1002: {curve: {sine: {mean: 0.86, amplitude: 0.05, period: 20}}}
+- pci: "0000:5e:00.0"
+"#;
 
 fn main() -> ExitCode {
     match demo() {
@@ -43,19 +59,15 @@ fn demo() -> anyhow::Result<()> {
     .filter(|(need, _)| !need.is_met())
     .map(|(_, what)| *what)
     .collect();
-    let scratch = Scratch::new("demo");
-    if missing.is_empty() { live(scratch.path()) } else { replayed(&missing) }
+    if missing.is_empty() { live(&Node::of_text("demo", SCENARIO)) } else { replayed(&missing) }
 }
 
-fn live(dir: &Path) -> anyhow::Result<()> {
-    println!("What stands in for what, since this needs no GPU:");
-    println!("  /dev/tty0            for /dev/nvidiactl: a real device node with a real driver behind it");
-    println!("  VT_WAITACTIVE        for an RM call that hangs: a real ioctl that waits in the kernel");
-    println!(
-        "  a line in /dev/kmsg  for the driver's: the same text, but from user space, which only this demo believes"
-    );
+fn live(node: &Node) -> anyhow::Result<()> {
+    let dir = node.path();
+    say_what_stands_in();
     let collector = collector(dir);
-    let mut agent = Setup::new(dir)
+    let mut agent = node
+        .watching("engine: embedded")
         .to(&collector.address)
         .args(&["--probe-majors", &MAJOR.to_string(), "--kernel-log-facilities", "kernel,user"])
         .start();
@@ -74,13 +86,16 @@ fn live(dir: &Path) -> anyhow::Result<()> {
         "\nA process (pid {}) in a pod's cgroup goes into the driver and does not come back…",
         victim.id()
     );
-    tty.hang(&mut victim);
     let pid = victim.id().to_string();
+    node.now(&format!("processes: {{0: [{{pid: {pid}, memory_mib: 61440, sm: 96}}]}}\n"));
+    tty.hang(&mut victim);
     let of_victim = |r: &Record, event: &str| r.event == event && r.get("process.pid") == pid;
     let begun = wait_for("the stall at the Collector", 30, || {
         collector.records().into_iter().find(|r| of_victim(r, "gpu.stall"))
     });
     show_stall(&begun);
+    println!("\nMeanwhile DCGM and NVML tell of the GPU that this process holds memory on (simulated):");
+    let hw_id = show_gpu(&collector, &pod.pod_uid);
 
     println!("\n…and the driver reports an error of that process:");
     let text = format!(
@@ -92,7 +107,8 @@ fn live(dir: &Path) -> anyhow::Result<()> {
     let xid = wait_for("the XID at the Collector", 30, || {
         collector.records().into_iter().find(|r| of_victim(r, "gpu.xid"))
     });
-    show_xid(&xid);
+    show_xid(&xid, &collector);
+    anyhow::ensure!(xid.get("hw.id") == hw_id, "the XID is not put to the GPU");
 
     println!("\nThe call returns at last:");
     tty.release();
@@ -147,7 +163,57 @@ fn show_stall(r: &Record) {
     show_whose(r);
 }
 
-fn show_xid(r: &Record) {
+fn say_what_stands_in() {
+    println!("What stands in for what, since this needs no GPU:");
+    println!("  /dev/tty0            for /dev/nvidiactl: a real device node with a real driver behind it");
+    println!("  VT_WAITACTIVE        for an RM call that hangs: a real ioctl that waits in the kernel");
+    println!(
+        "  a line in /dev/kmsg  for the driver's: the same text, but from user space, which only this demo believes"
+    );
+    println!(
+        "  two simulated GPUs   for real ones: libraries with DCGM's and NVML's interface, numbers made up"
+    );
+}
+
+/// What the GPU of the pod does; its `hw.id`.
+fn show_gpu(collector: &Collector, pod_uid: &str) -> String {
+    let memory = wait_for("the memory of the pod's process", 30, || {
+        let of_pod = [("k8s.pod.uid", pod_uid)];
+        collector.points().into_iter().rfind(|p| p.name == "gpu.process.memory.usage" && p.has(&of_pod))
+    });
+    let hw_id = memory.attributes.get("hw.id").cloned().unwrap_or_default();
+    println!("  GPU            {hw_id}, {}", product(collector, &hw_id));
+    println!("  of the pod     {:.0} GiB of its memory", memory.value / f64::from(1 << 30));
+    for (what, metric, more, factor, unit) in [
+        ("utilization", "hw.gpu.utilization", ("hw.gpu.task", "general"), 100.0, "%"),
+        ("SM active", "gpu.dcgm.sm.utilization", ("hw.type", "gpu"), 100.0, "%"),
+        ("power", "hw.power", ("hw.type", "gpu"), 1.0, "W"),
+        ("temperature", "hw.temperature", ("hw.sensor_location", "gpu"), 1.0, "°C"),
+        (
+            "power cap",
+            "gpu.dcgm.clocks_event_reasons",
+            ("gpu.clock.event.reason", "power_cap"),
+            1.0,
+            "s of lower clocks since the agent started",
+        ),
+    ] {
+        let series = [("hw.id", hw_id.as_str()), more];
+        let value = wait_for(what, 30, || collector.latest(metric, &series).filter(|value| *value > 0.0));
+        println!("  {what:<14} {:.0} {unit}", value * factor);
+    }
+    hw_id
+}
+
+/// The GPU's name, of its info series.
+fn product(collector: &Collector, hw_id: &str) -> String {
+    wait_for("the GPU's name", 30, || {
+        let info =
+            collector.points().into_iter().rfind(|p| p.name == "gpu.info" && p.has(&[("hw.id", hw_id)]));
+        info?.attributes.get("hw.name").cloned()
+    })
+}
+
+fn show_xid(r: &Record, collector: &Collector) {
     println!("The Collector received, with severity {}:", r.severity_text);
     println!(
         "  event      {} {} ({}) on {}",
@@ -156,6 +222,7 @@ fn show_xid(r: &Record) {
         r.get("gpu.xid.name"),
         r.get("gpu.pci.address")
     );
+    println!("  GPU        {}, {}", r.get("hw.id"), product(collector, r.get("hw.id")));
     println!("  class      {}, action {}", r.get("gpu.xid.class"), r.get("gpu.xid.action"));
     show_whose(r);
 }

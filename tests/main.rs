@@ -5,11 +5,14 @@
 mod command_line;
 mod degrade;
 mod delivery;
+mod doctor;
+mod documents;
 mod driver_calls;
+mod driver_hold;
+mod fields;
 mod gpu_entities;
 mod gpu_events;
 mod gpu_fields;
-mod driver_hold;
 mod gpu_processes;
 mod gpu_profiling;
 mod gpu_values;

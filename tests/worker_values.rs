@@ -115,7 +115,7 @@ fn while_the_driver_is_detached_fields_are_absent_and_then_go_on() {
 
 #[test]
 fn profiling_that_another_client_paused_says_so() {
-    let scenario = "version: 1\ngpus:\n- count: 2\nfaults:\n- paused: {from: 5, until: 13}\n";
+    let scenario = "version: 1\ngpus:\n- count: 2\nfaults:\n- paused: {from: 3, until: 10}\n";
     let worker = "groups:\n- {name: profiling, interval: 1s, fields: [1001]}";
     let mut live = Live::start("values-paused", scenario, worker, |setup| setup);
     live.wait_point("gpu.dcgm.utilization", 0, 10, |_| true);

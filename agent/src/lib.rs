@@ -37,6 +37,7 @@ pub mod export;
 pub mod config;
 pub mod control;
 pub mod doctor;
+pub mod fields;
 pub mod host;
 pub mod logging;
 pub mod pipeline;

@@ -19,6 +19,7 @@ use warpgauge::control::message::Request;
 use warpgauge::doctor::{self, Verdict};
 use warpgauge::export::findings::Findings;
 use warpgauge::export::otlp::resource::HostFacts;
+use warpgauge::fields::{self, Selection};
 use warpgauge::pipeline::PipelineError;
 use warpgauge::telemetry::Telemetry;
 use warpgauge::{logging, pipeline, worker};
@@ -60,8 +61,8 @@ enum Command {
         #[command(flatten)]
         agent: AgentArgs,
     },
-    /// What this DCGM and these GPUs give, one JSON object per line
-    Fields(AgentArgs),
+    /// What this DCGM and these GPUs give
+    Fields(Box<FieldsArgs>),
     /// Holds the vendors' libraries; started by the agent
     #[command(hide = true)]
     Worker(worker::Arguments),
@@ -107,6 +108,20 @@ struct DoctorArgs {
 }
 
 #[derive(Args)]
+struct FieldsArgs {
+    /// Only fields with this in their number, name, unit or group
+    filter: Option<String>,
+    #[command(flatten)]
+    flags: Flags,
+    /// Only this device: hw.id, index or PCI address; its MIG instances come with it
+    #[arg(long, value_name = "ID")]
+    gpu: Option<String>,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
 struct RunArgs {
     #[command(flatten)]
     flags: Flags,
@@ -139,7 +154,7 @@ fn main() -> ExitCode {
         Some(Command::Profiling { action: ProfilingAction::Resume, agent }) => {
             ask(&agent, Request::ProfilingResume)
         }
-        Some(Command::Fields(agent)) => ask(&agent, Request::Fields),
+        Some(Command::Fields(args)) => fields(*args),
         Some(Command::Worker(arguments)) => return worker::run(&arguments),
         None => run_or_replay(cli.run),
     };
@@ -176,7 +191,7 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         Err(refused) => return Ok(refused),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .max_blocking_threads(4)
+        .max_blocking_threads(8) // one for each look, whatever hangs
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
@@ -188,6 +203,33 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         .context("cannot write to standard output")?;
     let problem = checks.iter().any(|check| check.verdict == Verdict::No);
     Ok(if problem { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })
+}
+
+fn fields(args: FieldsArgs) -> anyhow::Result<ExitCode> {
+    let config = match load(args.flags) {
+        Ok(config) => config,
+        Err(refused) => return Ok(refused),
+    };
+    let topology = args.filter.is_none();
+    let selection = Selection { device: args.gpu, text: args.filter };
+    let lines = match fields::lines(&config).and_then(|lines| selection.apply(lines)) {
+        Ok(lines) => lines,
+        Err(error) => {
+            for line in error.to_string().lines() {
+                // Nothing to do when the terminal is gone.
+                let _ = writeln!(io::stderr(), "warpgauge: {}", printable(line));
+            }
+            return Ok(ExitCode::from(PROBLEMS));
+        }
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = if args.json {
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+    } else {
+        fields::table::write(&lines, topology, &mut out)
+    };
+    written.and_then(|()| out.flush()).context("cannot write to standard output")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Asks the running agent; its lines go to standard output.

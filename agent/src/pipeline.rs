@@ -30,6 +30,7 @@ use crate::sources::kmsg::state::{self, StateFile};
 use crate::sources::probes::Probes;
 use crate::sources::probes::unload::UnloadAttempt;
 use crate::sources::replay::{self, BadLine};
+use crate::sources::worker::board::Board;
 use crate::sources::worker::hold::{DriverHold, Reason};
 use crate::sources::worker::{self, Worker, desk};
 use crate::sources::{self, Outlet};
@@ -216,18 +217,20 @@ fn start_sources(
     let outlet = Outlet::new(signals.clone(), "host", telemetry);
     running.spawn(supervise(host_values, outlet, stop.clone(), telemetry.clone()));
     let (desk, questions) = desk::desk();
+    let board = Board::default();
     let parts = worker::Parts {
         config: config.worker.clone(),
         host: config.host.clone(),
         lock_dir: config.state_dir.clone().or_else(|| config.run_dir.clone()),
         hold: hold.clone(),
         questions,
+        board: board.clone(),
     };
     let worker = Worker::new(parts, telemetry);
     let outlet = Outlet::new(signals, "worker", telemetry);
     running.spawn(supervise(worker, outlet, stop.clone(), telemetry.clone()));
     let desk = config.worker.is_on().then_some(desk);
-    let parts = control::Parts { run_dir: config.run_dir.clone(), hold, desk };
+    let parts = control::Parts { run_dir: config.run_dir.clone(), hold, desk, board };
     running.spawn(control::run(parts, telemetry.clone(), stop.clone()));
     running
 }

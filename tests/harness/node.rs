@@ -6,6 +6,7 @@
 //! What can go wrong: the simulators were not built.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::agent::Setup;
@@ -75,21 +76,80 @@ impl Node {
     ///
     /// # Panics
     /// When the disk is full.
-    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     pub fn agent(&self, worker: &str) -> Setup {
-        let mut text = format!(
-            "probes: {{enabled: false}}\nkernel_log: {{enabled: false}}\nworker:\n  dcgm_library: {}\n  nvml_library: {}\n",
-            programs::dcgm_sim().display(),
-            programs::nvml_sim().display()
-        );
+        self.with(&self.configuration("probes: {enabled: false}\nkernel_log: {enabled: false}\n", worker))
+    }
+
+    /// The same with this machine's probes and kernel log.
+    ///
+    /// # Panics
+    /// When the disk is full.
+    pub fn watching(&self, worker: &str) -> Setup {
+        self.with(&self.configuration("", worker))
+    }
+
+    fn with(&self, config: &Path) -> Setup {
+        Setup::new(self.scratch.path())
+            .args(&["--config", &config.to_string_lossy()])
+            .env("WARPGAUGE_SIM_SCENARIO", &self.scenario.to_string_lossy())
+            .env("WARPGAUGE_SIM_START", &self.start)
+    }
+
+    /// `warpgauge WORDS…` on this node, such as `doctor --json`, with the agent's configuration and folders.
+    ///
+    /// # Panics
+    /// When the disk is full.
+    pub fn command(&self, words: &[&str], worker: &str) -> Command {
+        let config = self.configuration("", worker);
+        let mut command = Command::new(programs::agent());
+        for (name, _) in std::env::vars_os() {
+            if ["OTEL_", "WARPGAUGE_"].iter().any(|start| name.to_string_lossy().starts_with(start)) {
+                command.env_remove(name);
+            }
+        }
+        command.args(words).arg("--config").arg(config);
+        command.args(["--probes", "off", "--kernel-log", "off"]);
+        command
+            .arg("--state-dir")
+            .arg(self.path().join("state"))
+            .arg("--run-dir")
+            .arg(self.path().join("run"));
+        command.env("WARPGAUGE_SIM_SCENARIO", &self.scenario).env("WARPGAUGE_SIM_START", &self.start);
+        command
+    }
+
+    /// The configuration file.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    fn configuration(&self, sections: &str, worker: &str) -> PathBuf {
+        let mut text = format!("{sections}worker:\n");
+        for (key, library) in [("dcgm_library", programs::dcgm_sim()), ("nvml_library", programs::nvml_sim())]
+        {
+            // A test may name another one, or none that is there.
+            if !worker.contains(key) {
+                text.push_str(&format!("  {key}: {}\n", library.display()));
+            }
+        }
         for line in worker.lines() {
             text.push_str(&format!("  {line}\n"));
         }
         let config = self.scratch.path().join("warpgauge.yaml");
         std::fs::write(&config, text).expect("a configuration");
-        Setup::new(self.scratch.path())
-            .args(&["--config", &config.to_string_lossy()])
-            .env("WARPGAUGE_SIM_SCENARIO", &self.scenario.to_string_lossy())
-            .env("WARPGAUGE_SIM_START", &self.start)
+        config
+    }
+
+    /// An agent on this node with a configuration of its own, whose section `worker:` gets the libraries.
+    ///
+    /// # Panics
+    /// When the disk is full.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn configured(&self, text: &str) -> Setup {
+        let libraries = format!(
+            "worker:\n  dcgm_library: {}\n  nvml_library: {}\n",
+            programs::dcgm_sim().display(),
+            programs::nvml_sim().display()
+        );
+        let config = self.scratch.path().join("warpgauge.yaml");
+        std::fs::write(&config, text.replacen("worker:\n", &libraries, 1)).expect("a configuration");
+        self.with(&config)
     }
 }

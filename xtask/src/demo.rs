@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: a hung driver call and an XID arrive, attributed, at an OpenTelemetry Collector.
+//! `cargo xtask demo`: a hung driver call, an XID and the values of simulated GPUs arrive at an OpenTelemetry Collector.
 //!
 //! In: the checkout. Out: what the Collector received. Needs no GPU; what is missing is said, and the rest is shown.
 //! What can go wrong: a build fails. Kernel programs that cannot be built are not the end of it.
@@ -11,10 +11,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
         println!("The kernel programs cannot be built here, so the live part is left out: {e:#}");
     }
     collector::build();
-    shell::run(&mut shell::command(
-        "cargo",
-        &["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"],
-    ))?;
+    let build = ["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"];
+    shell::run(&mut shell::command("cargo", &build))?;
+    // The vendors' libraries of the demo's GPUs.
+    let simulators = ["build", "--quiet", "--package", "dcgm-sim", "--package", "nvml-sim", "--lib"];
+    shell::run(&mut shell::command("cargo", &simulators))?;
     shell::mount_tracefs();
     shell::run(&mut shell::command(&workspace::program("demo").to_string_lossy(), &[]))
 }

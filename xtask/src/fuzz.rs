@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use crate::{shell, workspace};
 
-const TARGETS: &[&str] = &["frames", "kernel_log", "replay"];
+const TARGETS: &[&str] = &["configuration", "frames", "kernel_log", "replay", "scenario", "worker_reports"];
 
 /// Installs cargo-fuzz into target/, then runs.
 pub(crate) fn run(target: Option<&str>, seconds: u64) -> anyhow::Result<()> {
@@ -38,4 +38,19 @@ pub(crate) fn run(target: Option<&str>, seconds: u64) -> anyhow::Result<()> {
             .with_context(|| format!("{name}: inputs that break it are in target/fuzz/found"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_of_the_package_is_run() -> anyhow::Result<()> {
+        let manifest = std::fs::read_to_string(workspace::path("tests/fuzz/Cargo.toml"))?;
+        let bins = manifest.split("[[bin]]").skip(1);
+        let mut names: Vec<&str> = bins.filter_map(|bin| bin.split('"').nth(1)).collect();
+        names.sort_unstable();
+        assert_eq!(names, TARGETS);
+        Ok(())
+    }
 }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command-line tool talks on standard output")]
 
+mod bench;
 mod bpf_linker;
 mod bpf_object;
 mod build_ebpf;
@@ -62,6 +63,8 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Measure what the worker and its values cost: processor time, memory, instructions; not part of `ci`
+    Bench(bench::Asked),
     /// Build the image's file system in target/image, or run the agent in it with only the DaemonSet's mounts
     Image {
         #[command(subcommand)]
@@ -92,6 +95,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Tidy => tidy::run(),
         Command::Docs => docs::run(),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+        Command::Bench(asked) => bench::run(&asked),
         Command::Image { command } => image::run(command),
         Command::Manifests => manifest_check::run(),
         Command::Ci => ci::run(),

@@ -44,7 +44,8 @@ fn read_regular(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-pub(super) fn apply_text(name: &str, text: &str, config: &mut Config, problems: &mut Vec<String>) {
+/// Puts what the text of the file `name` says over `config`; every problem begins with `NAME:LINE: `.
+pub fn apply_text(name: &str, text: &str, config: &mut Config, problems: &mut Vec<String>) {
     if text.trim().is_empty() {
         return;
     }

@@ -48,6 +48,19 @@ pub enum ClientError {
 pub fn ask(
     run_dir: &Path,
     request: Request,
+    line: impl FnMut(&str) -> io::Result<()>,
+) -> Result<String, ClientError> {
+    ask_within(run_dir, request, PATIENCE, line)
+}
+
+/// The same; the agent gets `patience` for each line. Range: more than 0.
+///
+/// # Errors
+/// [`ClientError`]: it was not done.
+pub fn ask_within(
+    run_dir: &Path,
+    request: Request,
+    patience: Duration,
     mut line: impl FnMut(&str) -> io::Result<()>,
 ) -> Result<String, ClientError> {
     let path = run_dir.join(SOCKET);
@@ -59,7 +72,7 @@ pub fn ask(
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => ClientError::NoAgent(path.clone()),
         _ => broken(cause),
     })?;
-    let mut replies = start(socket, request).map_err(broken)?;
+    let mut replies = start(socket, request, patience).map_err(broken)?;
     loop {
         match next(&mut replies).map_err(broken)? {
             Reply::Line(text) => line(&text).map_err(ClientError::Output)?,
@@ -69,9 +82,9 @@ pub fn ask(
     }
 }
 
-fn start(mut socket: UnixStream, request: Request) -> io::Result<BufReader<UnixStream>> {
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+fn start(mut socket: UnixStream, request: Request, patience: Duration) -> io::Result<BufReader<UnixStream>> {
+    socket.set_read_timeout(Some(patience))?;
+    socket.set_write_timeout(Some(patience))?;
     let mut bytes = serde_json::to_vec(&request)?;
     bytes.push(b'\n');
     socket.write_all(&bytes)?;

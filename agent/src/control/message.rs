@@ -21,6 +21,8 @@ pub enum Request {
     ProfilingResume,
     /// Which fields there are, and what they give: each line of the answer is a JSON object.
     Fields,
+    /// What is said of the worker and its sources: each line of the answer is a `Standing` as JSON.
+    Status,
 }
 
 /// One line of the answer.
@@ -49,6 +51,7 @@ mod tests {
             Request::ProfilingPause,
             Request::ProfilingResume,
             Request::Fields,
+            Request::Status,
         ] {
             assert_eq!(serde_json::from_str::<Request>(&line(request)).unwrap(), request);
         }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::sources::worker::board::Board;
 use crate::sources::worker::desk::Desk;
 use crate::sources::worker::hold::DriverHold;
 use crate::telemetry::Telemetry;
@@ -35,6 +36,8 @@ pub struct Parts {
     pub hold: DriverHold,
     /// Where the worker is asked; `None`: it is switched off.
     pub desk: Option<Desk>,
+    /// What is said of the worker's sources.
+    pub board: Board,
 }
 
 /// Serves until `stop`; whatever is in the way is said once and looked at again now and then.

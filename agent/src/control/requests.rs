@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::Parts;
 use super::message::{Reply, Request};
+use crate::sources::worker::board::Standing;
 use crate::sources::worker::desk::Question;
 use crate::sources::worker::hold::Reason;
 
@@ -29,9 +30,45 @@ pub(super) async fn fulfil(request: Request, parts: &Parts, to: &mpsc::Sender<Re
         Request::ProfilingPause => ask(parts, Question::Pause, to).await,
         Request::ProfilingResume => ask(parts, Question::Resume, to).await,
         Request::Fields => ask(parts, Question::Fields, to).await,
+        Request::Status => status(parts, to).await,
     };
     // The client has gone: nobody to tell.
     let _ = to.send(last).await;
+}
+
+/// The board, and the worker itself.
+async fn status(parts: &Parts, to: &mpsc::Sender<Reply>) -> Reply {
+    let hold = parts.hold.now();
+    let (up, reason, what) = match (&parts.desk, hold.released, hold.worker) {
+        (None, ..) => (false, "disabled", "it is switched off by the configuration".to_owned()),
+        (_, Some((why, _)), _) => (false, "released", format!("the driver was let go of ({})", why.name())),
+        (_, None, true) => (true, "", "it runs".to_owned()),
+        (_, None, false) => (false, "down", "it does not run at the moment".to_owned()),
+    };
+    let remedy = match reason {
+        "disabled" => "set worker.enabled to true",
+        "released" => "`warpgauge driver take` takes it again",
+        "down" => "look at the agent's log",
+        _ => "",
+    };
+    let worker = Standing {
+        source: "worker".to_owned(),
+        up,
+        reason: reason.to_owned(),
+        what,
+        remedy: remedy.to_owned(),
+        library: String::new(),
+    };
+    for standing in parts.board.read().into_iter().chain([worker]) {
+        let line = match serde_json::to_string(&standing) {
+            Ok(line) => line,
+            Err(error) => return Reply::NotDone(error.to_string()),
+        };
+        if to.send(Reply::Line(line)).await.is_err() {
+            break; // the client has gone
+        }
+    }
+    Reply::Done(String::new())
 }
 
 async fn release(parts: &Parts) -> Reply {

@@ -196,6 +196,7 @@ mod tests {
 
     use super::*;
     use crate::control::client;
+    use crate::sources::worker::board::Board;
     use crate::sources::worker::desk::desk;
     use crate::sources::worker::hold::{DriverHold, Reason};
     use crate::test_dir::TestDir;
@@ -209,7 +210,12 @@ mod tests {
 
     fn start() -> Running {
         let (dir, hold, telemetry) = (TestDir::new(), DriverHold::default(), Telemetry::default());
-        let parts = Parts { run_dir: Some(dir.path().join("run")), hold: hold.clone(), desk: None };
+        let parts = Parts {
+            run_dir: Some(dir.path().join("run")),
+            hold: hold.clone(),
+            desk: None,
+            board: Board::default(),
+        };
         let server = Server::open(&dir.path().join("run")).unwrap();
         let mut running = JoinSet::new();
         let counts = telemetry.clone();
@@ -295,7 +301,8 @@ mod tests {
     async fn the_worker_is_asked_and_its_lines_come_through() {
         let dir = TestDir::new();
         let (desk, mut questions) = desk();
-        let parts = Parts { run_dir: None, hold: DriverHold::default(), desk: Some(desk) };
+        let parts =
+            Parts { run_dir: None, hold: DriverHold::default(), desk: Some(desk), board: Board::default() };
         let server = Server::open(dir.path()).unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::model::by_field::ByField;
 use crate::model::field_table::{self, FieldRow, Range, Treatment};
 use crate::model::signal::DeviceState;
-use crate::model::{Absence, MonoNs, Reading, SampleValue, Samples, Signal, Subject};
+use crate::model::{Absence, MonoNs, Origin, Reading, SampleValue, Samples, Signal, Subject};
 use crate::telemetry::{Counter, Telemetry};
 
 /// Checks readings against the table of fields, and against the ones before them.
@@ -30,6 +30,8 @@ struct Last {
 
 #[derive(Debug)]
 struct Counts {
+    /// By source, in the order of [`ORIGINS`].
+    received: [Counter; 3],
     range: Counter,
     not_finite: Counter,
     negative: Counter,
@@ -39,6 +41,8 @@ struct Counts {
     after_blank: Counter,
     forgotten: Counter,
 }
+
+const ORIGINS: [Origin; 3] = [Origin::Dcgm, Origin::Nvml, Origin::Host];
 
 /// Sources whose rates are differences of counters.
 const VENDORS: [&str; 2] = ["dcgm", "nvml"];
@@ -54,7 +58,10 @@ impl SampleChecks {
     pub fn new(telemetry: &Telemetry) -> Self {
         let invalid = |reason| telemetry.counter("warpgauge.samples.invalid", &[("reason", reason)]);
         let dropped = |reason| telemetry.counter("warpgauge.samples.dropped", &[("reason", reason)]);
+        let received =
+            |origin: Origin| telemetry.counter("warpgauge.samples.received", &[("source", origin.name())]);
         let counts = Counts {
+            received: ORIGINS.map(received),
             range: invalid("range"),
             not_finite: invalid("not_finite"),
             negative: invalid("negative"),
@@ -83,6 +90,10 @@ impl SampleChecks {
     }
 
     fn check(&mut self, samples: &mut Samples) {
+        let of = ORIGINS.iter().position(|origin| *origin == samples.origin);
+        if let Some(received) = of.and_then(|of| self.counts.received.get(of)) {
+            received.add(samples.readings.len() as u64);
+        }
         if !self.subjects.contains_key(&samples.subject) {
             if self.subjects.len() >= Self::SUBJECTS_MAX {
                 self.counts.forgotten.add(1);
@@ -184,7 +195,7 @@ fn round_into(share: &mut f64, whole: f64) -> bool {
 mod tests {
     use super::*;
     use crate::model::signal::SourceState;
-    use crate::model::{Field, Origin, Part};
+    use crate::model::{Field, Part};
 
     struct Bench {
         checks: SampleChecks,
@@ -294,6 +305,9 @@ mod tests {
         assert_eq!(bench.one(150, 6, int(61)), Some(int(61)));
         let dropped = |reason| bench.counted("warpgauge.samples.dropped", reason);
         assert_eq!((dropped("duplicate"), dropped("out_of_order")), (1, 1));
+        let received =
+            |source| bench.telemetry.counter("warpgauge.samples.received", &[("source", source)]).get();
+        assert_eq!((received("dcgm"), received("nvml")), (5, 0), "those that are no news count too");
         assert_eq!(bench.one(230, 9, int(31)), Some(int(31)));
         assert_eq!(bench.one(230, 8, int(79)), Some(int(79)), "an XID may be told late");
     }

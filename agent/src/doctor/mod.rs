@@ -6,10 +6,14 @@
 
 pub mod capabilities;
 pub mod kernel;
+pub mod nodes;
 pub mod places;
 pub mod print;
+pub mod vendor;
+mod vendor_checks;
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use crate::config::Config;
 use crate::sources::Lack;
@@ -88,14 +92,41 @@ impl Check {
     }
 }
 
-/// Looks at everything but the vendor's libraries; must be called on a runtime. Takes up to some seconds.
+/// What any one look gets; all run at once.
+const PATIENCE: Duration = Duration::from_secs(9);
+
+/// Looks at everything at once; must be called on a runtime. It ends within ten seconds, whatever hangs.
 pub async fn checks(config: &Config) -> Vec<Check> {
+    let visible = std::env::var("NVIDIA_VISIBLE_DEVICES").ok();
+    let (host, probes, nodes, vendor, state, collector) = tokio::join!(
+        within("kernel", of_thread(config, host_checks)),
+        within("probes", kernel::probes(config)),
+        within("device nodes", of_thread(config, move |config| nodes::checks(config, visible.as_deref()))),
+        within("worker", of_thread(config, vendor::checks)),
+        within("state directory", of_thread(config, |config| vec![places::state_dir(config)])),
+        within("collector", async { vec![places::collector(config).await] }),
+    );
+    [host, probes, nodes, vendor, state, collector].concat()
+}
+
+fn host_checks(config: &Config) -> Vec<Check> {
     let mut checks = vec![kernel::pid_namespace(&config.host), kernel::cgroups(config)];
     checks.extend(capabilities::checks(&config.host));
-    checks.push(kernel::kernel_log(config));
-    checks.extend(kernel::probes(config).await);
-    checks.push(kernel::driver(&config.host));
-    checks.push(places::state_dir(config));
-    checks.push(places::collector(config).await);
+    checks.extend([kernel::kernel_log(config), kernel::driver(&config.host)]);
     checks
+}
+
+/// Runs a look that blocks.
+async fn of_thread(config: &Config, look: impl FnOnce(&Config) -> Vec<Check> + Send + 'static) -> Vec<Check> {
+    let config = config.clone();
+    let looked = tokio::task::spawn_blocking(move || look(&config)).await;
+    looked.unwrap_or_else(|e| vec![Check::unknown("doctor", e.to_string(), "if it stays, report it")])
+}
+
+/// A look, or that it hangs.
+async fn within(name: &'static str, look: impl Future<Output = Vec<Check>>) -> Vec<Check> {
+    tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| {
+        let what = format!("the look has not come back within {} s", PATIENCE.as_secs());
+        vec![Check::unknown(name, what, "look at the kernel log for hung tasks")]
+    })
 }

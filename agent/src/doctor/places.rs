@@ -24,13 +24,8 @@ pub fn state_dir(config: &Config) -> Check {
     match dir.lock() {
         Err(StateDirError::Held { .. }) => Check::yes(NAME, format!("{}: an agent uses it", path.display())),
         Err(e) => Check::no(NAME, e.to_string(), "the message says what is needed"),
-        Ok(_lock) => {
-            let tried = dir.write("doctor", b"").and_then(|()| dir.remove("doctor"));
-            match tried {
-                Ok(()) => Check::yes(NAME, format!("{} can be written", path.display())),
-                Err(e) => Check::no(NAME, e.to_string(), "the message says what is needed"),
-            }
-        }
+        // The lock's file was opened for writing. More is not tried: a sync may take longer than the doctor has.
+        Ok(_lock) => Check::yes(NAME, format!("{} can be written", path.display())),
     }
 }
 

@@ -255,6 +255,12 @@ pub const CATALOG: &[Metric] = &[
         &["reason"],
     ),
     counter(
+        "warpgauge.samples.received",
+        "{sample}",
+        "Measured values that came from a source.",
+        &["source"],
+    ),
+    counter(
         "warpgauge.samples.invalid",
         "{sample}",
         "Measured values that cannot be, left out: out of the field's range, not finite, a negative count, a text where a number belongs.",

@@ -223,7 +223,8 @@ pub mod report {
         #[prost(uint32, tag = "1")]
         pub field: u32,
         /// How long before `read_ns` the engine took it; negative where its clock is ahead.
-        #[prost(sint64, tag = "2")]
+        /// Fixed length, like the number below: a few bytes more on a local socket, and no loop per byte on either side.
+        #[prost(sfixed64, tag = "2")]
         pub age_ns: i64,
         /// The value.
         #[prost(oneof = "Content", tags = "3, 4, 5, 6")]
@@ -237,7 +238,7 @@ pub mod report {
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Content {
         /// A whole number.
-        #[prost(sint64, tag = "3")]
+        #[prost(sfixed64, tag = "3")]
         Int(i64),
         /// A number.
         #[prost(double, tag = "4")]
@@ -316,6 +317,9 @@ pub mod report {
         /// What it is when up: `embedded`, `tcp://localhost:5555`, a library's path.
         #[prost(string, tag = "6")]
         pub how: String,
+        /// The library that was opened, with its release; empty where none was.
+        #[prost(string, tag = "7")]
+        pub library: String,
     }
 
     /// A word on a source that is up.

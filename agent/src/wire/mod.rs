@@ -13,4 +13,4 @@ pub use message::{Report, report};
 pub use order::Order;
 
 /// Version of the messages. Agent and worker are the same file, but the file may be replaced while the agent runs.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;

@@ -14,6 +14,7 @@ pub mod keys;
 pub mod link;
 mod lock;
 pub mod moment;
+pub mod numa;
 pub mod nvml;
 pub mod pci_text;
 mod rights;

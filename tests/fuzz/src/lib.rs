@@ -6,10 +6,19 @@
 
 use std::process::ExitCode;
 
-use warpgauge::model::{LogOrigin, Signal};
+use prost::Message;
+use warpgauge::config::{Config, file};
+use warpgauge::model::{LogOrigin, MonoNs, Pid, Signal};
 use warpgauge::sources::kmsg::{record, xid};
 use warpgauge::sources::replay;
-use warpgauge::wire::{Decoder, Order, Report, encode};
+use warpgauge::sources::worker::intake::Intake;
+use warpgauge::sources::worker::refused::Refused;
+use warpgauge::sources::worker::states::States;
+use warpgauge::telemetry::Telemetry;
+use warpgauge::wire::{Decoder, Order, Report, encode, report};
+
+#[cfg(test)]
+mod frames_tests;
 
 /// Frames of a worker and of an agent, in pieces as the first byte says; what was understood is written and read again.
 pub fn frames(data: &[u8]) {
@@ -33,6 +42,60 @@ pub fn frames(data: &[u8]) {
         }
         while let Ok(Some(_)) = orders.take::<Order>() {}
     }
+}
+
+/// Signals that one report may become: a batch of calls has at most this many, a node a few thousand processes.
+const SIGNALS_MAX: usize = 20_000;
+
+/// Reports of a worker that lies, one after the other: a length in two bytes, then the message.
+pub fn worker_reports(mut data: &[u8]) {
+    let telemetry = Telemetry::default();
+    let mut intake = Intake::new(Pid(1), Refused::new(&telemetry));
+    let mut states = States::new(true, true);
+    let mut signals = Vec::new();
+    intake.begin(Pid(2), None);
+    while let Some((length, rest)) = data.split_first_chunk::<2>() {
+        let length = usize::from(u16::from_le_bytes(*length)).min(rest.len());
+        let (message, rest) = rest.split_at(length);
+        data = rest;
+        let Ok(Report { kind: Some(kind) }) = Report::decode(message) else { continue };
+        if let report::Kind::State(state) = &kind {
+            states.report(state.clone());
+        }
+        intake.push(MonoNs(1_000_000_000_000), kind, &mut signals);
+        assert!(signals.len() <= SIGNALS_MAX, "{} signals of one report", signals.len());
+        for signal in signals.drain(..) {
+            let _ = signal.at();
+        }
+        for change in states.changes() {
+            let texts = [&change.what, &change.remedy, &change.library];
+            assert!(texts.iter().all(|text| !text.contains(char::is_control)), "{change:?}");
+        }
+    }
+}
+
+/// A scenario file of the simulators, and the file beside it.
+pub fn scenario(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Err(error) = gpu_scenario::load::scenario_from("s.yaml", text) {
+        assert!(error.to_string().starts_with("s.yaml:"), "{error}");
+    }
+    if let Err(error) = gpu_scenario::load::overlay_from("s.yaml.now", text) {
+        assert!(error.to_string().starts_with("s.yaml.now:"), "{error}");
+    }
+}
+
+/// A configuration file: every problem names its line, and what is accepted is within its bounds.
+pub fn configuration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (mut config, mut problems) = (Config::default(), Vec::new());
+    file::apply_text("w.yaml", text, &mut config, &mut problems);
+    for problem in &problems {
+        let line = problem.strip_prefix("w.yaml:").and_then(|rest| rest.split(':').next());
+        assert!(line.is_some_and(|line| line.parse::<u64>().is_ok()), "{problem}");
+    }
+    let groups = &config.worker.groups;
+    assert!(groups.len() <= 32 && groups.iter().all(|group| group.fields.len() <= 1_024));
 }
 
 /// A record of /dev/kmsg.

@@ -20,7 +20,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("logging", &["config", "host", "export", "telemetry"]),
     ("control", &["sources", "host", "config", "telemetry", "model"]),
     ("supervise", &["sources", "model", "host", "telemetry"]),
-    ("doctor", &["sources", "model", "host", "config", "wire"]),
+    ("doctor", &["sources", "model", "host", "config", "wire", "control"]),
+    ("fields", &["sources", "host", "config", "control"]),
 ];
 
 pub(super) fn check(file: &Source) -> Vec<String> {

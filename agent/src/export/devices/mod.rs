@@ -133,7 +133,10 @@ impl Devices {
             series.end(moment, &mut out);
         }
         self.standing.begin();
-        for (subject, series) in &mut self.subjects {
+        // In the order of their attributes, so that the sort below finds long runs instead of comparing texts.
+        let mut in_order: Vec<_> = self.subjects.iter_mut().collect();
+        in_order.sort_unstable_by_key(|(subject, _)| *subject);
+        for (subject, series) in in_order {
             series.collect(moment, &mut self.standing, &mut out);
             // A device's words are on its own info series, which there is one of.
             if let (Part::Link(_), Some(words)) = (subject.part, series.words_of_part()) {
@@ -150,7 +153,10 @@ impl Devices {
         self.processes.collect(moment, self.start, &mut self.standing, &mut out);
         self.standing.finish(at, &mut out);
         self.budget.publish();
-        out.sort_by(|(a, p), (b, q)| a.cmp(b).then_with(|| p.attributes.cmp(&q.attributes)));
+        out.sort_by_key(|(place, _)| *place);
+        for of_one_metric in out.chunk_by_mut(|(a, _), (b, _)| a == b) {
+            of_one_metric.sort_by(|(_, p), (_, q)| p.attributes.cmp(&q.attributes));
+        }
         out.into_iter().map(|(_, point)| point).collect()
     }
 

@@ -8,6 +8,7 @@
 //! [`abandoned`], [`hold`] (its rules) → [`intake`] (what it reports) → [`states`] (what is said of its sources).
 
 pub mod abandoned;
+pub mod board;
 pub mod clean;
 pub mod deadline;
 pub mod desk;
@@ -15,6 +16,7 @@ pub mod events;
 pub mod hold;
 pub mod intake;
 pub mod inventory;
+pub mod look;
 pub mod memory;
 pub mod orders;
 pub mod refused;
@@ -39,6 +41,7 @@ use crate::model::Pid;
 use crate::model::signal::REPLACEMENT;
 use crate::telemetry::{Counter, Gauge, Telemetry};
 use abandoned::Abandoned;
+use board::Board;
 use desk::Questions;
 use hold::{AutoTake, DriverHold};
 use intake::Intake;
@@ -54,8 +57,6 @@ const NAME: &str = "worker";
 const LOOK: Duration = Duration::from_millis(250);
 /// The /proc of the agent's own pid namespace, which its children are in.
 const PROC: &str = "/proc";
-/// The agent's own file, even if it was replaced on the disk meanwhile.
-const OWN_FILE: &str = "/proc/self/exe";
 
 const RELEASED: Without = Without {
     reason: "released",
@@ -149,19 +150,21 @@ pub struct Parts {
     pub hold: DriverHold,
     /// What the control socket asks.
     pub questions: Questions,
+    /// Where it is put up what is said of the sources.
+    pub board: Board,
 }
 
 impl Worker {
     /// Starts nothing yet.
     pub fn new(parts: Parts, telemetry: &Telemetry) -> Self {
-        let Parts { config, host, lock_dir, hold, questions } = parts;
+        let Parts { config, host, lock_dir, hold, questions, board } = parts;
         let refused = Refused::new(telemetry);
         let cpu = |mode| telemetry.counter("warpgauge.worker.cpu.time", &[("cpu.mode", mode)]);
         let restarts = |reason| telemetry.counter("warpgauge.worker.restarts", &[("reason", reason)]);
         let shared = Shared {
             intake: Intake::new(Pid(std::process::id()), refused.clone()),
             states: States::new(config.dcgm, config.nvml),
-            tell: Tell::new(telemetry, refused.clone()),
+            tell: Tell::new(telemetry, refused.clone(), board),
             throttle: Throttle::default(),
             gauges: Gauges {
                 up: telemetry.gauge("warpgauge.source.up", &[("source", NAME)]),
@@ -178,7 +181,7 @@ impl Worker {
         Self {
             shared,
             host,
-            program: Program { file: OWN_FILE.into(), lock: lock_dir.map(|dir| dir.join("worker.lock")) },
+            program: Program::own(lock_dir.as_deref()),
             spawner: None,
             abandoned: None,
             auto: None,

@@ -48,8 +48,14 @@ impl Played {
         let telemetry = Telemetry::default();
         let (desk, questions) = desk();
         let (hold, stop) = (DriverHold::default(), CancellationToken::new());
-        let parts =
-            Parts { config, host: HostRoot::default(), lock_dir: None, hold: hold.clone(), questions };
+        let parts = Parts {
+            config,
+            host: HostRoot::default(),
+            lock_dir: None,
+            hold: hold.clone(),
+            questions,
+            board: super::board::Board::default(),
+        };
         let mut shared = Worker::new(parts, &telemetry).into_shared();
         let (tx, signals) = queue(1_000);
         let outlet = Outlet::new(tx, "worker", &telemetry);
@@ -230,8 +236,14 @@ fn an_unload_that_happened_is_over_when_the_module_is_back() {
     let module = sys.path().join("module/nvidia");
     std::fs::create_dir_all(&module).unwrap();
     let (hold, (_desk, questions)) = (DriverHold::default(), desk());
-    let parts =
-        Parts { config: Config::default().worker, host, lock_dir: None, hold: hold.clone(), questions };
+    let parts = Parts {
+        config: Config::default().worker,
+        host,
+        lock_dir: None,
+        hold: hold.clone(),
+        questions,
+        board: super::board::Board::default(),
+    };
     let mut worker = Worker::new(parts, &Telemetry::default());
     let mut reason = || worker.blocked().map(|why| why.reason);
     assert_eq!(reason(), None);

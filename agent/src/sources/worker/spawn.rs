@@ -9,12 +9,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 
+/// The agent's own file, even if it was replaced on the disk meanwhile.
+const OWN_FILE: &str = "/proc/self/exe";
 /// What is passed on of the agent's environment: what the loader and the vendors' libraries look at.
 const KEPT: &[&str] = &["LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", "RUST_BACKTRACE"];
 const KEPT_PREFIXES: &[&str] = &["NVIDIA_", "DCGM_", "WARPGAUGE_", "__NVML_"];
@@ -26,6 +28,13 @@ pub struct Program {
     pub file: PathBuf,
     /// The lock that says who has the driver.
     pub lock: Option<PathBuf>,
+}
+
+impl Program {
+    /// This very program, with the lock file in `lock_dir`.
+    pub fn own(lock_dir: Option<&Path>) -> Self {
+        Self { file: OWN_FILE.into(), lock: lock_dir.map(|dir| dir.join("worker.lock")) }
+    }
 }
 
 /// A worker process.
@@ -73,8 +82,17 @@ impl Spawner {
 }
 
 fn start(program: &Program) -> Answer {
+    let (process, socket) = start_here(program)?;
+    socket.set_nonblocking(true)?;
+    Ok((process, socket))
+}
+
+/// Starts a worker that ends with the calling *thread*; its socket blocks.
+///
+/// # Errors
+/// What the system says.
+pub fn start_here(program: &Program) -> Answer {
     let (ours, theirs) = UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
     let mut command = Command::new(&program.file);
     command.arg0("warpgauge").arg("worker").arg("--parent").arg(std::process::id().to_string());
     if let Some(lock) = &program.lock {

@@ -21,6 +21,8 @@ pub struct Change {
     pub what: String,
     /// What the operator can do.
     pub remedy: String,
+    /// The vendor's library with its release; empty where none was opened.
+    pub library: String,
 }
 
 /// The three states.
@@ -122,7 +124,8 @@ impl Known {
             return None;
         }
         self.told = Some(source.clone());
-        Some(Change { source, name: self.name, what, remedy })
+        let library = self.reported.as_ref().and_then(|said| text(&said.library)).unwrap_or_default();
+        Some(Change { source, name: self.name, what, remedy, library })
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use super::board::{Board, Standing};
 use super::clean;
 use super::refused::Refused;
 use super::states::Change;
@@ -33,6 +34,7 @@ pub struct Tell {
     telemetry: Telemetry,
     refused: Refused,
     reasons: BTreeSet<String>,
+    board: Board,
     /// The lack that is published of each source.
     lacks: BTreeMap<&'static str, String>,
     /// Notes that were logged, by source, reason and words.
@@ -41,9 +43,16 @@ pub struct Tell {
 
 impl Tell {
     /// Nothing told yet.
-    pub fn new(telemetry: &Telemetry, refused: Refused) -> Self {
+    pub fn new(telemetry: &Telemetry, refused: Refused, board: Board) -> Self {
         let telemetry = telemetry.clone();
-        Self { telemetry, refused, reasons: BTreeSet::new(), lacks: BTreeMap::new(), notes: BTreeSet::new() }
+        Self {
+            telemetry,
+            refused,
+            board,
+            reasons: BTreeSet::new(),
+            lacks: BTreeMap::new(),
+            notes: BTreeSet::new(),
+        }
     }
 
     /// Hands signals on.
@@ -67,7 +76,9 @@ impl Tell {
 
     /// Says what changed: to the stages, in the log, in `warpgauge.source.*`.
     pub async fn changes(&mut self, outlet: &Outlet, changes: Vec<Change>) {
-        for Change { source, name, what, remedy } in changes {
+        for change in changes {
+            self.board.put(Standing::from(&change));
+            let Change { source, name, what, remedy, .. } = change;
             self.telemetry.gauge("warpgauge.source.up", &[("source", name)]).set(u64::from(source.up));
             let reason = source.reason.as_deref().map(|reason| self.bounded(reason));
             if let Some(before) = self.lacks.remove(name) {
@@ -127,7 +138,7 @@ mod tests {
     #[test]
     fn a_note_is_counted_each_time_and_remembered_once() {
         let telemetry = Telemetry::default();
-        let mut tell = Tell::new(&telemetry, Refused::new(&telemetry));
+        let mut tell = Tell::new(&telemetry, Refused::new(&telemetry), Board::default());
         let note = |reason: &str, what: &str| Note {
             name: "dcgm".into(),
             reason: reason.into(),

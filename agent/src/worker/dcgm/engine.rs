@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-pub(super) use dcgm_ffi::{Absent, Entity, EntityGroup, FieldValue, ReturnCode, Value};
+pub(super) use dcgm_ffi::{
+    Absent, Entity, EntityGroup, FieldValue, ModuleState, ModuleStatus, ReturnCode, Value,
+};
 
 use crate::model::sample::Origin;
 use crate::worker::link::Link;
@@ -117,8 +119,8 @@ pub(super) trait Dcgm {
     fn set_health(&self, group: Self::Group, every: Duration) -> Answer<()>;
     fn check_health(&self, group: Self::Group) -> Answer<Vec<Incident>>;
     fn metric_groups(&self, gpu: u32) -> Answer<Vec<MetricGroup>>;
-    /// Somebody paused the profiling module (or another module, for a diagnosis).
-    fn is_paused(&self) -> Answer<bool>;
+    /// The engine's modules and their states.
+    fn modules(&self) -> Answer<Vec<ModuleStatus>>;
     fn pause(&self) -> Answer<()>;
     fn resume(&self) -> Answer<()>;
 }

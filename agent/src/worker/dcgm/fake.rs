@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::engine::{
     Absent, Answer, Attributes, Dcgm, Each, Entity, FieldValue, GpuState, Incident, MetricGroup, MigEntity,
-    ReturnCode, Topology, Value,
+    ModuleState, ModuleStatus, ReturnCode, Topology, Value,
 };
 use crate::model::MonoNs;
 use crate::worker::moment::Moment;
@@ -373,8 +373,9 @@ impl Dcgm for Fake {
         Ok(self.alive()?.metric_groups.clone())
     }
 
-    fn is_paused(&self) -> Answer<bool> {
-        Ok(self.alive()?.paused_elsewhere)
+    fn modules(&self) -> Answer<Vec<ModuleStatus>> {
+        let state = if self.alive()?.paused_elsewhere { ModuleState::Paused } else { ModuleState::Loaded };
+        Ok(vec![ModuleStatus { id: 8, name: "profiling", state }])
     }
 
     fn pause(&self) -> Answer<()> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use dcgm_ffi::field_table::{self, FieldRow};
 use serde_json::{Map, Value as Json, json};
 
-use super::engine::{Answer, Dcgm, Entity, FieldValue, ReturnCode, Value};
+use super::engine::{Answer, Dcgm, Entity, EntityGroup, FieldValue, ReturnCode, Value};
 use super::inventory::unless_gone;
 use super::plan::{self, Watched};
 use super::readings::of_code;
@@ -21,6 +21,19 @@ const CHUNK: usize = 64 * 1024;
 
 /// What a field gives, by device and part.
 type Statuses = BTreeMap<(u16, Entity), Json>;
+
+/// A field that there may be: one of our table, or one that only the library knows.
+struct Field<'a> {
+    id: u16,
+    level: EntityGroup,
+    row: Option<&'a FieldRow>,
+}
+
+impl<'a> Field<'a> {
+    fn of(row: &'a FieldRow) -> Self {
+        Self { id: row.id, level: row.level, row: Some(row) }
+    }
+}
 
 impl<D: Dcgm> Session<'_, D> {
     /// Tells all fields and devices.
@@ -38,13 +51,23 @@ impl<D: Dcgm> Session<'_, D> {
             text.push_str(&line.to_string());
             text.push('\n');
         };
+        say(&self.capabilities()?);
         for row in field_table::rows() {
-            self.lines(row, &statuses).iter().for_each(&mut say);
+            self.lines(&Field::of(row), &statuses).iter().for_each(&mut say);
+        }
+        for field in self.beyond_the_table() {
+            self.lines(&field, &statuses).iter().for_each(&mut say);
+        }
+        for field in self.task.unknown {
+            say(
+                &json!({ "id": field.name.trim().parse::<u16>().ok(), "name": field.name, "group": field.group,
+                "known": false, "status": {} }),
+            );
         }
         for device in &self.found.devices {
             say(&json!({
-                "device": device.hw_id, "kind": device.kind, "model": device.model, "parent": device.parent,
-                "pci": device.pci, "serial": device.serial, "architecture": device.architecture,
+                "device": device.hw_id, "kind": device.kind, "state": device.state, "model": device.model,
+                "parent": device.parent, "index": device.index, "minor": device.minor, "pci": device.pci, "serial": device.serial, "architecture": device.architecture,
                 "mig_profile": device.mig_profile, "cpu_affinity": device.cpu_affinity,
                 "nvlink_peers": device.nvlink_peers, "numa_node": device.numa_node,
             }));
@@ -53,10 +76,24 @@ impl<D: Dcgm> Session<'_, D> {
         Ok(())
     }
 
+    /// Configured fields that a newer library knows and our table does not.
+    fn beyond_the_table(&self) -> Vec<Field<'_>> {
+        let all = self.task.groups.iter().flat_map(|group| &group.fields);
+        let mut beyond: Vec<Field<'_>> = all
+            .filter(|field| field_table::by_id(field.id).is_none())
+            .map(|field| Field { id: field.id, level: field.level, row: None })
+            .collect();
+        beyond.sort_unstable_by_key(|field| field.id);
+        beyond.dedup_by_key(|field| field.id);
+        beyond
+    }
+
     /// A line per kind of entity that has the field; one without status where none has.
-    fn lines(&self, row: &FieldRow, statuses: &Statuses) -> Vec<Json> {
+    fn lines(&self, row: &Field<'_>, statuses: &Statuses) -> Vec<Json> {
         let groups = self.task.groups;
-        let group = groups.iter().find(|g| g.fields.iter().any(|f| f.id == row.id)).map(|g| g.name.clone());
+        let group = groups.iter().find(|g| g.fields.iter().any(|f| f.id == row.id));
+        let every = group.map(|group| group.every.as_secs_f64());
+        let group = group.map(|group| &group.name);
         let field = Watched { id: row.id, level: row.level, profiling: false };
         let mut kinds: BTreeMap<&str, Map<String, Json>> = BTreeMap::new();
         for entity in plan::entities(field, &self.found, None) {
@@ -74,9 +111,10 @@ impl<D: Dcgm> Session<'_, D> {
         }
         let line = |(entity, status): (&str, Map<String, Json>)| {
             json!({
-                "id": row.id, "name": row.name, "old_name": row.old_name, "unit": row.unit,
-                "type": row.kind.map(dcgm_ffi::FieldKind::name), "level": row.level.name(),
-                "entity": entity, "group": group, "known": self.caller.local().knows(row.id),
+                "id": row.id, "name": row.row.map(|row| &row.name), "old_name": row.row.map(|row| &row.old_name),
+                "unit": row.row.map(|row| &row.unit), "level": row.level.name(),
+                "type": row.row.and_then(|row| row.kind).map(dcgm_ffi::FieldKind::name),
+                "entity": entity, "group": group, "interval_s": every, "known": self.caller.local().knows(row.id),
                 "status": status,
             })
         };

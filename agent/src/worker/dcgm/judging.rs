@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::conflict::Step;
-use super::engine::{Answer, Dcgm};
+use super::engine::{Answer, Dcgm, ModuleState, ModuleStatus};
 use super::inventory::unless_gone;
 use super::profiling::Verdict;
 use super::session::Session;
@@ -75,8 +75,9 @@ impl<D: Dcgm> Session<'_, D> {
                 Verdict::Mended => self.caller.link.send(state::profiling_up(&hw_id)),
                 Verdict::Stuck | Verdict::StillStuck => {
                     // Another client, or a diagnosis, may have paused it: then it is not stuck, and is left alone.
-                    let paused = self.caller.call("dcgmModuleGetStatuses", "", D::is_paused);
-                    if self.profiling.set_elsewhere(unless_gone(paused)?) {
+                    let modules = self.caller.call("dcgmModuleGetStatuses", "", D::modules);
+                    let is_paused = |module: &ModuleStatus| module.state == ModuleState::Paused;
+                    if self.profiling.set_elsewhere(unless_gone(modules)?.iter().any(is_paused)) {
                         self.caller.link.send(state::paused_elsewhere());
                         continue;
                     }

@@ -6,14 +6,12 @@
 use std::time::Duration;
 
 use dcgm_ffi::link::{self, Link};
-use dcgm_ffi::{
-    Address, Engine, Error, FieldGroup, GpuStatus, Group, Level, Library, LinkState, ModuleState,
-};
+use dcgm_ffi::{Address, Engine, Error, FieldGroup, GpuStatus, Group, Level, Library, LinkState};
 
 use super::choose::Choice;
 use super::engine::{
     Answer, Attributes, Dcgm, Each, Entity, EntityGroup, GpuState, Incident, MetricGroup, MigEntity,
-    ReturnCode, Topology,
+    ModuleStatus, ReturnCode, Topology,
 };
 use super::serve::Connect;
 use crate::worker::cpu_list;
@@ -32,6 +30,10 @@ impl Connect for Library {
 
     fn version(&self) -> String {
         Self::version(self).map(|version| version.to_string()).unwrap_or_default()
+    }
+
+    fn path(&self) -> String {
+        Self::path(self)
     }
 
     fn level_of(&self, field: u16) -> Option<EntityGroup> {
@@ -230,9 +232,8 @@ impl Dcgm for Reached<'_> {
         Ok(own.collect())
     }
 
-    fn is_paused(&self) -> Answer<bool> {
-        let modules = self.engine.module_statuses().map_err(code)?;
-        Ok(modules.iter().any(|module| module.state == ModuleState::Paused))
+    fn modules(&self) -> Answer<Vec<ModuleStatus>> {
+        self.engine.module_statuses().map_err(code)
     }
 
     fn pause(&self) -> Answer<()> {

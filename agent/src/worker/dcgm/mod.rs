@@ -6,6 +6,7 @@
 //! name; each file's header says how its part is met.
 
 mod bind;
+mod capabilities;
 mod choose;
 mod conflict;
 mod engine;
@@ -28,6 +29,7 @@ mod refusals;
 mod serve;
 mod session;
 mod state;
+mod task;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -45,6 +47,7 @@ use dcgm_ffi::Library;
 use super::link::Ask;
 use super::link::{Asks, Link};
 use super::moment::Moment;
+use super::numa::Sysfs;
 use crate::model::Origin;
 use crate::wire::order::Configure;
 
@@ -114,7 +117,8 @@ pub fn run(configure: &Configure, link: &Link, asks: &Asks) {
             }
         }
     };
-    serve::serve(&library, configure, link, asks, &PRESENCE, &clock);
+    let numa = Sysfs(configure.sysfs.clone().into());
+    serve::serve(&library, configure, link, asks, &PRESENCE, &numa, &clock);
     let calling = link.begin(Origin::Dcgm, "dcgmShutdown", "");
     library.shutdown();
     calling.end(true);

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use super::choose::{self, Choice};
 use super::engine::{Caller, Dcgm, EntityGroup, ReturnCode, is_gone};
-use super::session::{Memory, Session, Task};
+use super::session::Session;
+use super::task::{Memory, Task};
 use super::{MISSING, Presence, TRYING, UP, plan, state};
 use crate::model::MonoNs;
 use crate::wire::order::Configure;
 use crate::wire::report::{self, Kind};
 use crate::worker::link::{Ask, Asks, Link};
 use crate::worker::moment::Moment;
+use crate::worker::numa::NumaNode;
 
 /// A library and the engines that it reaches.
 pub(super) trait Connect {
@@ -25,6 +27,8 @@ pub(super) trait Connect {
 
     /// Release of the library.
     fn version(&self) -> String;
+    /// The file it was loaded from.
+    fn path(&self) -> String;
     /// Level of a field that our table does not have; `None` where the library does not know it either.
     fn level_of(&self, field: u16) -> Option<EntityGroup>;
     /// Connects, or starts the embedded engine.
@@ -50,16 +54,20 @@ enum Ended {
 }
 
 /// What the agent knows of DCGM: a state is told when it is another one.
-#[derive(Debug, Default)]
-struct Told(Option<(bool, String, String)>);
+#[derive(Debug)]
+struct Told {
+    /// The library's file and release, with which it is told.
+    library: String,
+    last: Option<(bool, String, String)>,
+}
 
 impl Told {
     fn tell(&mut self, link: &Link, state: Kind) {
-        let Kind::State(said) = &state else { return link.send(state) };
+        let Kind::State(said) = &state else { return };
         let word = (said.up, said.reason.clone(), said.how.clone());
-        if self.0.as_ref() != Some(&word) {
-            self.0 = Some(word);
-            link.send(state);
+        if self.last.as_ref() != Some(&word) {
+            self.last = Some(word);
+            link.send(state::by(&self.library, state));
         }
     }
 }
@@ -71,6 +79,7 @@ pub(super) fn serve<C: Connect>(
     link: &Link,
     asks: &Asks,
     presence: &Presence,
+    numa: &dyn NumaNode,
     clock: &dyn Fn() -> Moment,
 ) {
     // How an earlier worker paused it is not known; the first engine tells.
@@ -79,7 +88,8 @@ pub(super) fn serve<C: Connect>(
     let (groups, unknown) = plan::resolve(&configure.groups, |id| library.level_of(id));
     let mut rounds = 0_u32;
     let mut host_gone: Option<MonoNs> = None;
-    let mut told = Told::default();
+    let file = format!("{}, {}", library.path(), library.version());
+    let mut told = Told { library: file.clone(), last: None };
     let mut patience = EMPTY_FIRST;
     for connection in 1_u64.. {
         let ago = host_gone.and_then(|at| clock().mono.since(at));
@@ -103,6 +113,9 @@ pub(super) fn serve<C: Connect>(
             health_every: Duration::from_millis(configure.health_interval_ms),
             only_look: configure.only_look,
             version: &versions,
+            library: &file,
+            unknown: &unknown,
+            numa,
         };
         let prefix = format!("warpgauge-{}-{}-{connection}", std::process::id(), now.mono.0);
         let ended = match Session::open(Caller::new(&engine, link), task, &mut memory, prefix, now) {

@@ -11,17 +11,16 @@ use super::conflict::Conflicts;
 use super::engine::{Answer, Caller, Dcgm, Entity, GpuState};
 use super::health::Health;
 use super::identity::Identity;
-use super::inventory::{self, Inventory, Names, Outline, Texts};
-use super::plan::Group;
-use super::poll::{Poll, Slots};
-use super::profiling::{PausedBy, Profiling};
+use super::inventory::{self, Inventory, Outline, Texts};
+use super::poll::Poll;
+use super::profiling::Profiling;
 use super::reading::Troubles;
 use super::refusals::Refusals;
+use super::task::{Memory, Task};
 use super::watch::Watcher;
-use super::xid::{Told, Xids};
+use super::xid::Xids;
 use crate::model::MonoNs;
 use crate::wire::report::Kind;
-use crate::worker::keys::Keys;
 use crate::worker::moment::Moment;
 
 /// How often the lists are compared.
@@ -29,27 +28,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The longest time between two lists of devices of which one has no name.
 const LIST_LONGEST: Duration = Duration::from_secs(60);
-
-/// What outlives a connection: nothing of a device's identity is lost when the engine is made anew.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    pub(super) keys: Keys,
-    pub(super) slots: Slots,
-    pub(super) told: Told,
-    /// Profiling is paused by request, and how it was in the last connection.
-    pub(super) paused: Option<PausedBy>,
-    pub(super) names: Names,
-}
-
-/// What is to be done on a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Task<'a> {
-    pub(super) groups: &'a [Group],
-    pub(super) health_every: Duration,
-    pub(super) only_look: bool,
-    /// As the inventory says it.
-    pub(super) version: &'a str,
-}
 
 /// A connection at work.
 #[derive(Debug)]
@@ -254,6 +232,9 @@ impl<'a, D: Dcgm> Session<'a, D> {
         let Memory { names, keys, .. } = &mut *self.memory;
         self.found =
             inventory::enumerate(&self.caller, &self.outline, &self.texts, names, keys, &self.found)?;
+        for device in &mut self.found.devices {
+            device.numa_node = device.pci.as_deref().and_then(|pci| self.task.numa.of(pci));
+        }
         self.caller.link.send(Kind::Inventory(self.found.report(self.task.version)));
         for (gpu, _) in self.outline.gpus.iter().filter(|(_, state)| *state != GpuState::Ok) {
             self.profiling.forget(*gpu);

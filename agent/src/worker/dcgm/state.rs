@@ -11,7 +11,7 @@ const PROFILING: &str = "profiling";
 
 fn report(name: &str, up: bool, reason: &str, what: String, remedy: &str) -> Kind {
     let (name, reason, remedy) = (name.to_owned(), reason.to_owned(), remedy.to_owned());
-    Kind::State(State { name, up, reason, what, remedy, how: String::new() })
+    Kind::State(State { name, up, reason, what, remedy, ..State::default() })
 }
 
 fn note(name: &str, reason: &str, what: String, remedy: &str) -> Kind {
@@ -41,6 +41,14 @@ pub(super) fn stray_incidents(count: usize) -> Kind {
 pub(super) fn up(how: &str) -> Kind {
     let how = how.to_owned();
     Kind::State(State { name: DCGM.to_owned(), up: true, how, ..State::default() })
+}
+
+/// The same, with the library that it was found out by.
+pub(super) fn by(library: &str, said: Kind) -> Kind {
+    match said {
+        Kind::State(state) => Kind::State(State { library: library.to_owned(), ..state }),
+        other => other,
+    }
 }
 
 /// No libdcgm.
@@ -114,7 +122,12 @@ pub(super) fn stuck(hw_id: &str) -> Kind {
 
 /// Profiling works on no GPU.
 pub(super) fn no_profiling(why: Absence) -> Kind {
-    let remedy = match why {
+    report(PROFILING, false, why.name(), "no GPU gives profiling fields".to_owned(), profiling_remedy(why))
+}
+
+/// What can be done where a GPU gives no profiling fields.
+pub(super) fn profiling_remedy(why: Absence) -> &'static str {
+    match why {
         Absence::ModuleMissing => {
             "install the -proprietary package of datacenter-gpu-manager: GPUs before Hopper need its module"
         }
@@ -123,8 +136,7 @@ pub(super) fn no_profiling(why: Absence) -> Kind {
         }
         Absence::Unknown => "update libdcgm",
         _ => "nothing: these GPUs have no profiling",
-    };
-    report(PROFILING, false, why.name(), "no GPU gives profiling fields".to_owned(), remedy)
+    }
 }
 
 /// A code, in words.

@@ -14,6 +14,7 @@ use crate::wire::report::{self, Content, Device, Inventory, Kind, Samples, Value
 use crate::worker::keys::Keys;
 use crate::worker::link::Link;
 use crate::worker::moment::Moment;
+use crate::worker::numa::NumaNode;
 
 /// How often devices are looked for, and the recovery action is read.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -50,7 +51,7 @@ pub(super) struct Collector<'a, D> {
     pub(super) memory: &'a mut Memory,
     pub(super) known: Vec<Known>,
     numa: &'a dyn NumaNode,
-    every: Duration,
+    pub(super) every: Duration,
     /// By device.
     plans: HashMap<u32, Plan>,
     /// The list was refused, and that was told.
@@ -60,11 +61,6 @@ pub(super) struct Collector<'a, D> {
     pub(super) seen_us: BTreeMap<u32, u64>,
     look_due: MonoNs,
     read_due: MonoNs,
-}
-
-/// Tells the NUMA node of a PCI address.
-pub(super) trait NumaNode: std::fmt::Debug {
-    fn of(&self, pci: &str) -> Option<u32>;
 }
 
 impl<'a, D: Driver> Collector<'a, D> {
@@ -131,6 +127,12 @@ impl<'a, D: Driver> Collector<'a, D> {
             }
         }
         Ok(self.look_due.min(self.read_due))
+    }
+
+    /// The release of the library, and of the driver behind it.
+    pub(super) fn library(&self) -> String {
+        let (driver, nvml) = &self.versions;
+        format!("NVML {nvml}, driver {driver}")
     }
 
     /// A GPU is lost: only opening the library anew can bring it back.

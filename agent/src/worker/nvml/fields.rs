@@ -37,7 +37,7 @@ impl<D: Driver> Collector<'_, D> {
             let line = json!({
                 "id": row.id, "name": row.name, "old_name": row.old_name, "unit": row.unit,
                 "type": row.kind.map(dcgm_ffi::FieldKind::name), "level": row.level.name(), "entity": "gpu",
-                "group": "nvml", "known": true, "status": status,
+                "group": "nvml", "interval_s": self.every.as_secs_f64(), "known": true, "status": status,
             });
             text.push_str(&line.to_string());
             text.push('\n');
@@ -45,7 +45,7 @@ impl<D: Driver> Collector<'_, D> {
         for known in &self.known {
             let device = &known.device;
             let line = json!({
-                "device": device.hw_id, "kind": device.kind, "model": device.model, "parent": device.parent,
+                "device": device.hw_id, "kind": device.kind, "state": device.state, "model": device.model, "parent": device.parent,
                 "index": device.index, "minor": device.minor, "pci": device.pci, "serial": device.serial,
                 "architecture": device.architecture, "mig_profile": device.mig_profile,
                 "cpu_affinity": device.cpu_affinity, "numa_node": device.numa_node,

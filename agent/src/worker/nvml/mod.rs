@@ -16,15 +16,16 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use self::collector::{Collector, Memory, NumaNode};
+use self::collector::{Collector, Memory};
 use self::library::Opened;
 use super::dcgm;
 use super::link::{Ask, Asks, Link};
 use super::moment::Moment;
+use super::numa::{NumaNode, Sysfs};
 use crate::model::MonoNs;
 use crate::wire::order::Configure;
 use crate::wire::report::{self, Kind};
@@ -40,7 +41,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Collects what NVML has, until [`Ask::End`]; the library is closed then.
 pub fn run(configure: &Configure, link: &Link, asks: &Asks) {
     let mut memory = Memory::default();
-    let numa = Sysfs(PathBuf::from(&configure.sysfs));
+    let numa = Sysfs(configure.sysfs.clone().into());
     let path = Some(configure.nvml_library.as_str()).filter(|path| !path.is_empty()).map(Path::new);
     let mut told = None;
     let mut patience = REOPEN;
@@ -99,7 +100,7 @@ fn serve(
             return Ended::NoDriver;
         }
     };
-    link.send(state::up(opened.how()));
+    link.send(state::up(opened.how(), &collector.library()));
     let mut without_dcgm: Option<MonoNs> = None;
     let mut lost: Option<MonoNs> = None;
     loop {
@@ -158,19 +159,4 @@ fn wait(link: &Link, asks: &Asks) -> bool {
 fn refuse(link: &Link, id: u64) {
     let text = "neither DCGM nor NVML can do this now".to_owned();
     link.send(Kind::Answer(report::Answer { id, done: false, text, more: false }));
-}
-
-/// The kernel's view of PCI devices.
-#[derive(Debug)]
-struct Sysfs(PathBuf);
-
-impl NumaNode for Sysfs {
-    fn of(&self, pci: &str) -> Option<u32> {
-        // The address is the driver's text: it must not lead elsewhere.
-        let is_address =
-            pci.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.') && !pci.contains("..");
-        let path = self.0.join("bus/pci/devices").join(pci).join("numa_node");
-        // -1 says that there is none.
-        std::fs::read_to_string(path).ok().filter(|_| is_address)?.trim().parse().ok()
-    }
 }

@@ -6,12 +6,13 @@ use crate::wire::report::{Kind, Note, State};
 
 fn report(up: bool, reason: &str, what: String, remedy: &str) -> Kind {
     let (reason, remedy) = (reason.to_owned(), remedy.to_owned());
-    Kind::State(State { name: "nvml".to_owned(), up, reason, what, remedy, how: String::new() })
+    Kind::State(State { name: "nvml".to_owned(), up, reason, what, remedy, ..State::default() })
 }
 
-/// NVML gives data.
-pub(super) fn up(how: String) -> Kind {
-    Kind::State(State { name: "nvml".to_owned(), up: true, how, ..State::default() })
+/// NVML gives data: by which file, and which release it is.
+pub(super) fn up(how: String, version: &str) -> Kind {
+    let library = format!("{how}, {version}");
+    Kind::State(State { name: "nvml".to_owned(), up: true, how, library, ..State::default() })
 }
 
 /// No libnvidia-ml.

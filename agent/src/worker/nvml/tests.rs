@@ -5,12 +5,13 @@
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use super::collector::{Collector, Memory, NumaNode};
+use super::collector::{Collector, Memory};
 use super::driver::{Fault, Mig, Place, Used};
 use super::fake::Fake;
 use crate::model::{Absence, MonoNs};
 use crate::wire::report::{Content, Device, Kind, Process};
 use crate::worker::link::Link;
+use crate::worker::numa::NumaNode;
 
 #[derive(Debug)]
 struct Node;

@@ -5,7 +5,7 @@
 use super::super::engine::{Entity, EntityGroup, GpuState, MigEntity, ReturnCode};
 use super::super::fake::{Fake, Says};
 use super::super::inventory::profile;
-use super::super::session::Memory;
+use super::super::task::Memory;
 use super::{Told, ci, gi, just, mig, play, rows, watched};
 use crate::wire::report::{Device, Kind};
 

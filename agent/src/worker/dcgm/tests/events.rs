@@ -4,7 +4,7 @@
 
 use super::super::engine::{Entity, GpuState, Incident, ReturnCode};
 use super::super::fake::{EPOCH_US, Fake, Says};
-use super::super::session::Memory;
+use super::super::task::Memory;
 use super::{ci, gi, just, mig, play, rows, watched};
 use crate::wire::report::Kind;
 

@@ -16,11 +16,13 @@ use std::time::Duration;
 use super::engine::{Answer, Caller, Dcgm, Entity, EntityGroup};
 use super::fake::Fake;
 use super::plan;
-use super::session::{Memory, Session, Task};
+use super::session::Session;
+use super::task::{Memory, Task};
 use crate::model::Absence;
 use crate::wire::order;
 use crate::wire::report::{Content, Kind};
 use crate::worker::link::Link;
+use crate::worker::numa::NumaNode;
 
 /// Reports with the second they were made in.
 pub(super) type Told = Vec<(i64, Kind)>;
@@ -73,6 +75,16 @@ pub(super) fn play_groups<'a>(
     (told, ended)
 }
 
+/// A machine with one memory.
+#[derive(Debug)]
+struct NoNuma;
+
+impl NumaNode for NoNuma {
+    fn of(&self, _: &str) -> Option<u32> {
+        None
+    }
+}
+
 fn connection(
     fake: &Fake,
     memory: &mut Memory,
@@ -83,7 +95,15 @@ fn connection(
     drain: &mut dyn FnMut(i64),
 ) -> Answer<()> {
     let clock = || fake.now.get();
-    let task = Task { groups, health_every: Duration::from_secs(10), only_look: false, version: "4.6.0" };
+    let task = Task {
+        groups,
+        health_every: Duration::from_secs(10),
+        only_look: false,
+        version: "4.6.0",
+        library: "scripted.so, 4.6.0",
+        unknown: &[],
+        numa: &NoNuma,
+    };
     let prefix = format!("test-{}", fake.now.get().mono.0);
     let mut session = Session::open(Caller::new(fake, link), task, memory, prefix, clock())?;
     for second in 0..seconds {

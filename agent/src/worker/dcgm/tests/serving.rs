@@ -11,11 +11,11 @@ use super::super::Presence;
 use super::super::choose::Choice;
 use super::super::engine::{
     Answer, Attributes, Dcgm, Each, Entity, EntityGroup, GpuState, Incident, MetricGroup, MigEntity,
-    ReturnCode, Topology,
+    ModuleStatus, ReturnCode, Topology,
 };
 use super::super::fake::Fake;
 use super::super::serve::{Connect, serve};
-use super::group;
+use super::{NoNuma, group};
 use crate::wire::order::Configure;
 use crate::wire::report::{Content, Kind};
 use crate::worker::link::{Ask, Link};
@@ -47,8 +47,12 @@ impl Connect for Scripted {
         "4.6.0".into()
     }
 
-    fn level_of(&self, _: u16) -> Option<EntityGroup> {
-        None
+    fn path(&self) -> String {
+        "scripted.so".into()
+    }
+
+    fn level_of(&self, field: u16) -> Option<EntityGroup> {
+        (field == 3_333).then_some(EntityGroup::Gpu)
     }
 
     fn connect(&self, choice: &Choice) -> Result<Mortal, String> {
@@ -120,7 +124,7 @@ impl Dcgm for Mortal {
         set_health(group: u64, every: std::time::Duration) -> Answer<()>;
         check_health(group: u64) -> Answer<Vec<Incident>>;
         metric_groups(gpu: u32) -> Answer<Vec<MetricGroup>>;
-        is_paused() -> Answer<bool>;
+        modules() -> Answer<Vec<ModuleStatus>>;
         pause() -> Answer<()>;
         resume() -> Answer<()>;
     }
@@ -139,9 +143,10 @@ fn play_with(engine: &str, engines: Vec<Option<Fake>>, more: Configure) -> (Vec<
     let mut watched = group(&[150]);
     watched.interval_ms = 20;
     watched.fields.push("NO_SUCH_FIELD".into());
+    watched.fields.push("3333".into());
     let configure = Configure { dcgm: true, engine: engine.into(), groups: vec![watched], ..more };
     let presence = Presence::new();
-    serve(&library, &configure, &link, &asked, &presence, &Moment::now);
+    serve(&library, &configure, &link, &asked, &presence, &NoNuma, &Moment::now);
     assert!(!presence.is_up(), "it ended");
     (library.tried.into_inner(), out.try_iter().collect())
 }
@@ -252,6 +257,15 @@ fn every_field_and_device_is_told_on_request() {
     assert_eq!(of(155)["status"]["GPU-0"]["watched"], false);
     assert_eq!(of(155)["unit"], "W");
     assert!(lines.iter().any(|line| line["device"] == "GPU-0" && line["pci"] == "0000:10:00.0"));
+    let can = &lines[0]["capabilities"];
+    assert_eq!((&can["library"], &can["version"]), (&"scripted.so, 4.6.0".into(), &"4.6.0".into()));
+    assert_eq!(can["modules"], serde_json::json!([{ "name": "profiling", "state": "loaded" }]));
+    let none = &can["profiling"][0];
+    assert_eq!((&none["state"], &none["reason"]), (&"no".into(), &"not_supported".into()), "{none}");
+    let unknown = lines.iter().find(|line| line["name"] == "NO_SUCH_FIELD").unwrap();
+    assert_eq!((&unknown["known"], &unknown["group"]), (&false.into(), &"test".into()));
+    let beyond = of(3_333);
+    assert_eq!((&beyond["known"], &beyond["name"]), (&true.into(), &serde_json::Value::Null), "{beyond}");
     let samples = told.iter().any(|kind| match kind {
         Kind::Samples(samples) => samples.values.iter().any(|v| matches!(v.content, Some(Content::Int(_)))),
         _ => false,

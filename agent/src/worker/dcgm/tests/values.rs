@@ -4,7 +4,7 @@
 
 use super::super::engine::{Entity, GpuState, ReturnCode};
 use super::super::fake::{EPOCH_US, Fake, Says};
-use super::super::session::Memory;
+use super::super::task::Memory;
 use super::{just, play, rows};
 
 /// One GPU whose field 150 follows a script, by second of the sample.

@@ -1,0 +1,181 @@
+//! The vendors' libraries and what they give: asked of the running agent, or looked at by a worker of our own.
+//!
+//! In: the configuration. Out: checks of DCGM, NVML, GPUs, MIG, the worker and the control socket.
+//! What can go wrong: a library hangs; after [`PATIENCE`] all that depends on it is `unknown`, with the call's name.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value as Json;
+
+use super::{Check, vendor_checks};
+use crate::config::Config;
+use crate::control::client::{self, ClientError};
+use crate::control::message::Request;
+use crate::sources::worker::board::Standing;
+use crate::sources::worker::look::{self, Ended, When};
+use crate::sources::worker::orders;
+use crate::sources::worker::spawn::Program;
+
+/// What the libraries get. An embedded engine starts in about a second, a slow driver opens in a few.
+const PATIENCE: Duration = Duration::from_secs(7);
+/// What a running agent gets for each line.
+const LINE: Duration = Duration::from_secs(3);
+
+/// What was seen of the libraries.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// What is said of each source.
+    pub(super) standings: Vec<Standing>,
+    /// Lines of the answer on fields.
+    pub(super) lines: Vec<Json>,
+    /// Why there may be less than there is: a call that hangs, a crash.
+    pub(super) obstacle: Option<String>,
+}
+
+/// Looks; it blocks for up to [`PATIENCE`] and a second.
+pub fn checks(config: &Config) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let agent = config.run_dir.as_deref().map(|dir| (dir, ask(dir, Request::Status)));
+    let path = |dir: &std::path::Path| dir.join(crate::control::SOCKET).display().to_string();
+    let seen = match agent {
+        None => {
+            checks.push(Check::off("control socket", "none is wanted, as configured"));
+            None
+        }
+        Some((dir, Ok(lines))) => {
+            checks.push(Check::yes("control socket", format!("{}: an agent answers", path(dir))));
+            let standings =
+                lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<Standing>>();
+            Some(of_agent(standings, ask(dir, Request::Fields)))
+        }
+        Some((dir, Err(error))) => {
+            checks.push(control_socket(&path(dir), &error));
+            // One that does not answer may have the driver: its lock tells.
+            None
+        }
+    };
+    let (seen, worker) = match seen {
+        Some(seen) => {
+            let worker = vendor_checks::worker_of_agent(&seen);
+            (seen, worker)
+        }
+        None => own_look(config),
+    };
+    checks.push(worker);
+    checks.extend(vendor_checks::libraries(&config.worker, &seen));
+    checks
+}
+
+fn ask(dir: &std::path::Path, request: Request) -> Result<Vec<String>, ClientError> {
+    let mut lines = Vec::new();
+    client::ask_within(dir, request, LINE, |line| {
+        lines.push(line.to_owned());
+        Ok(())
+    })?;
+    Ok(lines)
+}
+
+fn control_socket(path: &str, error: &ClientError) -> Check {
+    const NAME: &str = "control socket";
+    match error {
+        ClientError::NoAgent(_) => Check::off(NAME, format!("{path}: no agent runs here")),
+        ClientError::NotPermitted(_) => {
+            Check::no(NAME, error.to_string(), "ask as root, or as the user that the agent runs as")
+        }
+        _ => Check::unknown(NAME, error.to_string(), "look at the agent's log"),
+    }
+}
+
+fn of_agent(standings: Vec<Standing>, fields: Result<Vec<String>, ClientError>) -> Seen {
+    let (lines, obstacle) = match fields {
+        Ok(lines) => (parsed(&lines), None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    Seen { standings, lines, obstacle }
+}
+
+/// A worker of our own, which watches nothing.
+fn own_look(config: &Config) -> (Seen, Check) {
+    const NAME: &str = "worker";
+    if !config.worker.is_on() {
+        return (Seen::default(), Check::off(NAME, "switched off by the configuration"));
+    }
+    let mut configure = orders::configure(&config.worker, &config.host);
+    configure.only_look = true;
+    // A folder that the agent has not made yet holds no lock.
+    let lock_dir = config.state_dir.as_deref().or(config.run_dir.as_deref()).filter(|dir| dir.is_dir());
+    let program = Program::own(lock_dir);
+    let look = look::look(&program, &configure, When::AtOnce, Instant::now() + PATIENCE);
+    let calls = look.hanging.join(", ");
+    let (worker, obstacle) = match &look.ended {
+        Ended::Complete => (Check::yes(NAME, "it starts, talks and ends"), None),
+        Ended::Late => {
+            let what = match calls.as_str() {
+                "" => "a library has not answered in time".to_owned(),
+                calls => format!("{calls} has not come back"),
+            };
+            let remedy = "look at the kernel log for XIDs and hung tasks; the agent itself goes on without";
+            (Check::unknown(NAME, what.clone(), remedy), Some(what))
+        }
+        Ended::Crashed(how) => {
+            let what = format!("it ended by itself: {how}");
+            let remedy = "a vendor's library may crash: try another worker.engine, or worker.dcgm: false";
+            (Check::no(NAME, what.clone(), remedy), Some(what))
+        }
+        Ended::Held(pid) => {
+            let what = format!("process {pid} holds the worker's lock, and perhaps the driver");
+            let remedy = "ask its agent (--run-dir); if none runs, that worker was given up: look at the kernel \
+                          log, the GPU may need a reset";
+            (Check::no(NAME, what.clone(), remedy), Some(what))
+        }
+        Ended::NotStarted(why) => {
+            let what = format!("it cannot be started: {why}");
+            (Check::no(NAME, what.clone(), "the node may be out of processes or memory"), Some(what))
+        }
+        Ended::Garbage(why) => {
+            let what = format!("it is not understood: {why}");
+            (Check::no(NAME, what.clone(), "start again; if it stays, report it"), Some(what))
+        }
+    };
+    let seen = Seen { standings: look.standings, lines: parsed(&look.lines), obstacle };
+    (seen, worker)
+}
+
+/// What is no JSON is left out: nothing depends on a single line.
+fn parsed(lines: &[String]) -> Vec<Json> {
+    lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+    use crate::test_dir::TestDir;
+
+    #[test]
+    fn each_way_in_which_no_agent_answers_is_told_apart() {
+        let path = || std::path::PathBuf::from("/run/x/control.sock");
+        let broken = std::io::Error::other("timed out");
+        for (error, want) in [
+            (ClientError::NoAgent(path()), Verdict::Off),
+            (ClientError::NotPermitted(path()), Verdict::No),
+            (ClientError::Broken { path: path(), cause: broken }, Verdict::Unknown),
+        ] {
+            let check = control_socket("/run/x/control.sock", &error);
+            assert_eq!(check.verdict, want, "{error}");
+            assert!(check.what.contains("/run/x/control.sock"), "{}", check.what);
+        }
+    }
+
+    #[test]
+    fn switched_off_is_no_problem() {
+        let dir = TestDir::new();
+        let mut config = Config { run_dir: Some(dir.path().into()), state_dir: None, ..Config::default() };
+        config.worker.enabled = false;
+        let checks = checks(&config);
+        let no = checks.iter().filter(|check| check.verdict == Verdict::No).count();
+        assert_eq!(no, 0, "{checks:?}");
+        let worker = checks.iter().find(|check| check.name == "worker").unwrap();
+        assert_eq!(worker.verdict, Verdict::Off);
+    }
+}
