@@ -131,7 +131,7 @@ fn what_an_engine_inside_keeps_ends_with_it() {
     let library = fake.open();
     fake.handle(Some(0x7fff_ffff));
     let engine = library.start_embedded().unwrap();
-    engine.group("mine", &[crate::Entity::gpu(0)]).unwrap();
+    engine.group("mine", &[Entity::gpu(0)]).unwrap();
     assert!(fake.log().iter().any(|call| call.starts_with("dcgmGroupCreate")));
     drop(engine);
     assert_eq!(fake.log(), ["dcgmStopEmbedded 0x7fffffff"], "each call would take its time");
