@@ -15,6 +15,9 @@ pub enum Error {
         /// The loader's words.
         reason: String,
     },
+    /// Another one is in use: what a libdcgm keeps, it keeps once for the process.
+    #[error("this process has opened a libdcgm already")]
+    AlreadyOpen,
     /// The library lacks a function.
     #[error("{library} has no function {name}")]
     Symbol {
@@ -113,6 +116,7 @@ impl Error {
             Self::NoUri { .. } => "install libdcgm 4.5 or later, or use host:port or unix:///path",
             Self::Argument { .. } => "correct the value",
             Self::Stale { .. } => "create groups and watches again after connecting",
+            Self::AlreadyOpen => "drop the other library first",
             Self::AlreadyEmbedded => "end the other use of the engine first",
             Self::Call { code, .. } => of_code(*code),
         }

@@ -10,7 +10,7 @@
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libloading::os::unix::{Library as Loaded, RTLD_GLOBAL, RTLD_LAZY};
 
@@ -24,6 +24,24 @@ use crate::version::Version;
 
 /// Names in the order of preference. An unversioned name exists only with the development package.
 const NAMES: [&str; 2] = ["libdcgm.so.4", "libdcgm.so.3"];
+
+/// There is a [`Library`] that [`Library::open`] made.
+static OPEN: AtomicBool = AtomicBool::new(false);
+
+/// The right to have a library open; given back when it is dropped.
+struct Claim;
+
+impl Claim {
+    fn take() -> Option<Self> {
+        (!OPEN.swap(true, Ordering::AcqRel)).then_some(Self)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        OPEN.store(false, Ordering::Release);
+    }
+}
 
 /// An initialized libdcgm. One per process: its state is the process's.
 ///
@@ -50,6 +68,8 @@ pub struct Library {
     version: Option<Version>,
     /// An engine of ours runs inside this process.
     pub(crate) embedded: AtomicBool,
+    /// Given back after the shutdown; none in tests, which bring functions of their own.
+    _claim: Option<Claim>,
 }
 
 /// What the library knows of a field.
@@ -73,8 +93,9 @@ impl Library {
     /// Opens and initializes the library.
     ///
     /// # Errors
-    /// [`Error::Open`], [`Error::Symbol`], or [`Error::Call`] from its initialization.
+    /// [`Error::AlreadyOpen`] while there is another one, [`Error::Open`], [`Error::Symbol`], or [`Error::Call`] from its initialization.
     pub fn open(path: Option<&Path>) -> Result<Self, Error> {
+        let claim = Claim::take().ok_or(Error::AlreadyOpen)?;
         let (loaded, path) = match path {
             Some(path) => (load(path)?, path.to_path_buf()),
             None => load_by_name()?,
@@ -82,23 +103,28 @@ impl Library {
         // SAFETY: nobody but a libdcgm has these names; the library is unloaded only when a name is missing,
         // and then no pointer is left.
         let symbols = unsafe { Symbols::find(&loaded, path.display().to_string()) }?;
-        Self::initialize(symbols, loaded, path)
+        Self::initialize(symbols, loaded, path, Some(claim))
     }
 
-    fn initialize(symbols: Symbols, loaded: Loaded, path: PathBuf) -> Result<Self, Error> {
+    fn initialize(
+        symbols: Symbols,
+        loaded: Loaded,
+        path: PathBuf,
+        claim: Option<Claim>,
+    ) -> Result<Self, Error> {
         let loaded = ManuallyDrop::new(loaded);
         // SAFETY: no arguments; may be repeated.
         check("dcgmInit", unsafe { (symbols.init)() })?;
         // SAFETY: no arguments; may be repeated; after dcgmInit the table exists and stays.
         check("DcgmFieldsInit", unsafe { (symbols.fields_init)() })?;
         let version = version_of(&symbols);
-        Ok(Self { symbols, _loaded: loaded, path, version, embedded: AtomicBool::new(false) })
+        Ok(Self { symbols, _loaded: loaded, path, version, embedded: AtomicBool::new(false), _claim: claim })
     }
 
     /// A library whose functions are those of a test.
     #[cfg(test)]
     pub(crate) fn of_test(symbols: Symbols) -> Result<Self, Error> {
-        Self::initialize(symbols, Loaded::this(), "test".into())
+        Self::initialize(symbols, Loaded::this(), "test".into(), None)
     }
 
     /// What was opened: the path as given, or the name that the loader found.
@@ -204,8 +230,24 @@ fn by_functions(symbols: &Symbols) -> Version {
 mod tests {
     use super::*;
 
+    /// These tests are of one process, which may have one library.
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     fn refused(path: &Path) -> Error {
+        let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         Library::open(Some(path)).err().unwrap()
+    }
+
+    #[test]
+    fn a_second_one_is_refused_and_a_failed_one_does_not_stand_in_the_way() {
+        let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let nowhere = Path::new("/nowhere/libdcgm.so.4");
+        let claim = Claim::take().unwrap();
+        assert_eq!(Library::open(Some(nowhere)).err(), Some(Error::AlreadyOpen));
+        drop(claim);
+        for _ in 0..2 {
+            assert!(matches!(Library::open(Some(nowhere)).err(), Some(Error::Open { .. })));
+        }
     }
 
     #[test]
@@ -239,6 +281,7 @@ mod tests {
 
     #[test]
     fn without_a_path_both_names_are_tried() {
+        let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Where a libdcgm is installed this opens it, which is what it is for.
         match Library::open(None) {
             Ok(library) => assert!(library.path().starts_with("libdcgm.so.")),

@@ -241,6 +241,12 @@ pub const CATALOG: &[Metric] = &[
         "Reports of the worker, or parts of them, that were not taken.",
         &["reason"],
     ),
+    counter(
+        "warpgauge.worker.notes",
+        "{note}",
+        "Words of the worker on sources that are up: a configured field that nobody knows (unknown_field), fields that spoil one another (conflict), a query that is too slow (slow_query), a call that is refused for good (refused). Each is in the log once.",
+        &["reason"],
+    ),
     gauge("warpgauge.control.up", "1", "Whether the control socket is open.", &[]),
     counter(
         "warpgauge.control.refused",

@@ -8,7 +8,7 @@
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Report {
     /// What.
-    #[prost(oneof = "report::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "report::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub kind: Option<report::Kind>,
 }
 
@@ -44,6 +44,9 @@ pub mod report {
         /// DCGM's bind event (field 6): the driver is about to be taken from a GPU (1), or is back (2).
         #[prost(message, tag = "9")]
         Bind(Bind),
+        /// Something that takes nothing away as a whole, but that the operator may want to know.
+        #[prost(message, tag = "10")]
+        Note(Note),
     }
 
     /// Who the worker is.
@@ -317,6 +320,23 @@ pub mod report {
         /// The library that was opened, with its release; empty where none was.
         #[prost(string, tag = "7")]
         pub library: String,
+    }
+
+    /// A word on a source that is up.
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Note {
+        /// `dcgm`, `nvml` or `profiling`.
+        #[prost(string, tag = "1")]
+        pub name: String,
+        /// A short word, such as `unknown_field`, `conflict`, `slow_query`, `refused`.
+        #[prost(string, tag = "2")]
+        pub reason: String,
+        /// What it is about, with the system's own words.
+        #[prost(string, tag = "3")]
+        pub what: String,
+        /// What the operator can do.
+        #[prost(string, tag = "4")]
+        pub remedy: String,
     }
 
     /// The answer to a request.

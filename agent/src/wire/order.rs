@@ -64,6 +64,12 @@ pub struct Configure {
     /// Where sysfs is, for what the libraries do not tell (NUMA nodes).
     #[prost(string, tag = "10")]
     pub sysfs: String,
+    /// An earlier worker paused profiling and did not resume it: begin with profiling paused.
+    #[prost(bool, tag = "11")]
+    pub paused: bool,
+    /// Engines that `auto` does not try, by address as `State.how` has it: connecting to them has hung.
+    #[prost(string, repeated, tag = "12")]
+    pub skip: Vec<String>,
 }
 
 /// A watch group.

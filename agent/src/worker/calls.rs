@@ -19,6 +19,9 @@ const TALLIES_MAX: usize = 4_096;
 /// Latencies in one heartbeat: with what else it holds it stays far below a frame's limit.
 const LATENCIES_MAX: u32 = 65_536;
 
+/// Heartbeats without a call after which a device's latencies are not kept any more: ten minutes.
+const IDLE_MAX: u32 = 1_200;
+
 /// The number of an origin in a message.
 fn origin_number(origin: Origin) -> u32 {
     match origin {
@@ -56,6 +59,8 @@ struct Tally {
     slots: [u32; SLOTS],
     sum_ns: u64,
     errors: u64,
+    /// Heartbeats in a row without a call.
+    idle: u32,
 }
 
 /// A call that was begun. Dropped without [`Self::end`] it counts as failed.
@@ -106,7 +111,7 @@ impl Calls {
                 return;
             }
             *tallies += 1;
-            by_device.insert(call.hw_id.clone(), Tally { slots: [0; SLOTS], sum_ns: 0, errors: 0 });
+            by_device.insert(call.hw_id.clone(), Tally::default());
         }
         let Some(tally) = by_device.get_mut(call.hw_id.as_str()) else { return };
         let took = now_ns.saturating_sub(call.began_ns);
@@ -128,12 +133,16 @@ impl Calls {
         });
         let in_flight = in_flight.collect();
         let (mut finished, mut room) = (Vec::new(), LATENCIES_MAX);
-        for ((origin, call), by_device) in &mut tables.finished {
-            for (hw_id, tally) in by_device {
+        let Tables { finished: by_call, tallies, .. } = &mut *tables;
+        for ((origin, call), by_device) in by_call {
+            let before = by_device.len();
+            by_device.retain(|hw_id, tally| {
                 let count = tally.slots.iter().fold(0_u32, |sum, n| sum.saturating_add(*n));
+                tally.idle = if count == 0 { tally.idle + 1 } else { 0 };
                 if count == 0 || count > room {
                     tally.shed_if_beyond(count);
-                    continue;
+                    // A device that is gone is not called again.
+                    return tally.idle < IDLE_MAX;
                 }
                 room -= count;
                 let repeat = |(slot, n): (u32, &u32)| std::iter::repeat_n(slot, *n as usize);
@@ -146,7 +155,9 @@ impl Calls {
                     hw_id: hw_id.clone(),
                 });
                 tally.slots = [0; SLOTS];
-            }
+                true
+            });
+            *tallies = tallies.saturating_sub(before - by_device.len());
         }
         report::Heartbeat { in_flight, finished, dropped_values: 0, dropped_others: 0 }
     }
@@ -157,11 +168,17 @@ impl Calls {
     }
 }
 
+impl Default for Tally {
+    fn default() -> Self {
+        Self { slots: [0; SLOTS], sum_ns: 0, errors: 0, idle: 0 }
+    }
+}
+
 impl Tally {
     /// More than one heartbeat can ever hold (the agent has not read for hours): begin again.
     fn shed_if_beyond(&mut self, count: u32) {
         if count > LATENCIES_MAX {
-            *self = Self { slots: [0; SLOTS], sum_ns: 0, errors: 0 };
+            *self = Self::default();
         }
     }
 }
@@ -219,6 +236,19 @@ mod tests {
         assert_eq!((beat.in_flight.len(), beat.finished.len()), (0, 1));
         assert_eq!((beat.finished[0].errors, &*beat.finished[0].hw_id), (1, "GPU-1"));
         assert_eq!(calls.heartbeat(), report::Heartbeat::default(), "nothing is told twice");
+    }
+
+    #[test]
+    fn a_device_that_is_gone_makes_room() {
+        let calls = Arc::new(Calls::default());
+        calls.begin(Origin::Dcgm, "f", "GPU-gone", now).end(true);
+        for beat in 0..IDLE_MAX {
+            assert_eq!(calls.tables().tallies, if beat == 0 { 1 } else { 2 }, "{beat}");
+            calls.begin(Origin::Dcgm, "f", "GPU-here", now).end(true);
+            calls.heartbeat();
+        }
+        calls.heartbeat();
+        assert_eq!(calls.tables().tallies, 1);
     }
 
     #[test]

@@ -21,8 +21,8 @@ use crate::wire::{Decoder, FrameError, Order, Report, encode, order};
 
 /// Between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// From the order to end to the threads' return.
-const LET_GO: Duration = Duration::from_secs(2);
+/// From the order to end to the threads' return. An engine inside this process takes two seconds to stop. Source: measured.
+const LET_GO: Duration = Duration::from_secs(4);
 /// Bytes that may wait for the socket before the queue is left alone; one frame more at most.
 const OUT_MAX: usize = 256 * 1024;
 

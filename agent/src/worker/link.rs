@@ -84,6 +84,15 @@ impl Link {
         }
     }
 
+    /// Counts values that were lost before they became reports.
+    pub fn lose(&self, values: u64) {
+        match &self.way {
+            Way::Queue(queue) => drop(queue.dropped_values.fetch_add(values, Ordering::Relaxed)),
+            #[cfg(test)]
+            Way::Test(_) => {}
+        }
+    }
+
     /// Notes a call in flight; `hw_id` is empty where it is about all devices.
     pub fn begin(&self, origin: Origin, call: &'static str, hw_id: &str) -> Calling {
         self.calls.begin(origin, call, hw_id, || mono_now().0)

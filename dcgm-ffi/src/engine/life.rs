@@ -126,6 +126,18 @@ fn an_engine_inside_is_started_by_the_structure_of_the_version() {
 }
 
 #[test]
+fn what_an_engine_inside_keeps_ends_with_it() {
+    let fake = Fake::new("4.6.0");
+    let library = fake.open();
+    fake.handle(Some(0x7fff_ffff));
+    let engine = library.start_embedded().unwrap();
+    engine.group("mine", &[Entity::gpu(0)]).unwrap();
+    assert!(fake.log().iter().any(|call| call.starts_with("dcgmGroupCreate")));
+    drop(engine);
+    assert_eq!(fake.log(), ["dcgmStopEmbedded 0x7fffffff"], "each call would take its time");
+}
+
+#[test]
 fn an_engine_that_already_runs_inside_is_taken_over_or_refused() {
     let fake = Fake::new("4.6.0");
     let library = fake.open();

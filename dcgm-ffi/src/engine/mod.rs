@@ -48,7 +48,7 @@ use crate::version::Version;
 /// handle is behind locks that are never held during a call. A host engine serves requests with three
 /// threads, so three slow calls block everybody.
 ///
-/// Dropping it takes back watches and groups, then disconnects, or stops the engine inside this process (2
+/// Dropping it takes back watches and groups and disconnects, or stops the engine inside this process (2
 /// s).
 pub struct Engine<'lib> {
     library: &'lib Library,
@@ -145,8 +145,9 @@ impl<'lib> Engine<'lib> {
 
 impl Drop for Engine<'_> {
     fn drop(&mut self) {
-        self.take_back();
+        // An engine that ends keeps nothing for anybody.
         if !self.embedded {
+            self.take_back();
             // SAFETY: a handle of this library; it may be stale, which is no error.
             unsafe { (self.library.symbols.disconnect)(self.handle) };
             return;

@@ -42,6 +42,8 @@ pub enum Aside {
     Answer(report::Answer),
     /// The driver is about to be bound or unbound (true), or that is over.
     Bind(bool),
+    /// A word on a source that is up.
+    Note(report::Note),
 }
 
 /// What was learnt from one agent's workers, the earlier ones included.
@@ -97,6 +99,7 @@ impl Intake {
                 }
                 return Some(Aside::State(state));
             }
+            Kind::Note(note) => return Some(Aside::Note(note)),
             Kind::Answer(answer) => return Some(Aside::Answer(answer)),
             Kind::Bind(bind) => match bind.event {
                 1 => return Some(Aside::Bind(true)),

@@ -31,7 +31,9 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How often memory is looked at.
 const WEIGH: Duration = Duration::from_secs(5);
 /// What an ordered end may take, a little more than the worker gives its threads: then SIGKILL.
-const LET_GO: Duration = Duration::from_millis(2_200);
+const LET_GO: Duration = Duration::from_millis(4_200);
+/// The same when the driver waits for it.
+const LET_GO_AT_BIND: Duration = Duration::from_millis(2_200);
 /// The same when the whole agent ends.
 const LET_GO_AT_STOP: Duration = Duration::from_millis(300);
 /// Bytes that may wait for a worker that does not read.
@@ -126,8 +128,11 @@ impl<'a> Session<'a> {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut open, mut told_to_stop) = (true, false);
         let ended = loop {
-            if self.why.is_none() && self.shared.hold.now().released.is_some() {
-                self.end(Why::Released, LET_GO);
+            if self.why.is_none()
+                && let Some((reason, _)) = self.shared.hold.now().released
+            {
+                let within = if reason == Reason::Bind { LET_GO_AT_BIND } else { LET_GO };
+                self.end(Why::Released, within);
             }
             tokio::select! {
                 biased;
@@ -323,6 +328,7 @@ impl<'a> Session<'a> {
                 }
                 self.tell().await;
             }
+            Aside::Note(note) => self.shared.tell.note(&note),
             Aside::Answer(answer) => self.pending.answer(answer),
             Aside::Bind(true) => self.shared.hold.release(Reason::Bind),
             Aside::Bind(false) => self.shared.hold.take_after(Reason::Bind),

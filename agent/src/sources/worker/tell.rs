@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::board::{Board, Standing};
+use super::clean;
 use super::refused::Refused;
 use super::states::Change;
 use crate::host::mono_now;
@@ -18,11 +19,14 @@ use crate::model::Signal;
 use crate::model::signal::REPLACEMENT;
 use crate::sources::Outlet;
 use crate::telemetry::Telemetry;
+use crate::wire::report::Note;
 
 /// How long a signal that tells of a change waits for room. Shorter than a heartbeat: the worker must not look silent.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Reasons that get a gauge of their own; the words are the worker's.
 const REASONS_MAX: usize = 48;
+/// Notes that are remembered, so that each is logged once; what comes after them is counted only.
+const NOTES_MAX: usize = 256;
 
 /// The way out.
 #[derive(Debug)]
@@ -33,13 +37,22 @@ pub struct Tell {
     board: Board,
     /// The lack that is published of each source.
     lacks: BTreeMap<&'static str, String>,
+    /// Notes that were logged, by source, reason and words.
+    notes: BTreeSet<(String, String, String)>,
 }
 
 impl Tell {
     /// Nothing told yet.
     pub fn new(telemetry: &Telemetry, refused: Refused, board: Board) -> Self {
         let telemetry = telemetry.clone();
-        Self { telemetry, refused, board, reasons: BTreeSet::new(), lacks: BTreeMap::new() }
+        Self {
+            telemetry,
+            refused,
+            board,
+            reasons: BTreeSet::new(),
+            lacks: BTreeMap::new(),
+            notes: BTreeSet::new(),
+        }
     }
 
     /// Hands signals on.
@@ -91,6 +104,20 @@ impl Tell {
         }
     }
 
+    /// Logs a note once and counts it. The words are the worker's: cleaned, and bounded in number.
+    pub fn note(&mut self, note: &Note) {
+        let Some(reason) = clean::word(&note.reason) else { return self.refused.invalid.add(1) };
+        let reason = self.bounded(&reason);
+        self.telemetry.counter("warpgauge.worker.notes", &[("reason", &reason)]).add(1);
+        let name = clean::name(&note.name).unwrap_or_default();
+        let [what, remedy] = [&note.what, &note.remedy].map(|words| clean::text(words).unwrap_or_default());
+        let is_new =
+            self.notes.len() < NOTES_MAX && self.notes.insert((name.clone(), reason.clone(), what.clone()));
+        if is_new {
+            warn!(source = name, reason, what, remedy, "A source has something to say; it goes on.");
+        }
+    }
+
     fn bounded(&mut self, reason: &str) -> String {
         if self.reasons.len() < REASONS_MAX {
             self.reasons.insert(reason.to_owned());
@@ -101,5 +128,31 @@ impl Tell {
     fn lack(&self, source: &str, reason: &str, lacking: u64) {
         let labels = [("source", source), ("reason", reason)];
         self.telemetry.gauge("warpgauge.source.lack", &labels).set(lacking);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_counted_each_time_and_remembered_once() {
+        let telemetry = Telemetry::default();
+        let mut tell = Tell::new(&telemetry, Refused::new(&telemetry), Board::default());
+        let note = |reason: &str, what: &str| Note {
+            name: "dcgm".into(),
+            reason: reason.into(),
+            what: what.into(),
+            remedy: "none".into(),
+        };
+        for (reason, what) in [("conflict", "a"), ("conflict", "a"), ("conflict", "b"), ("not a word\n", "c")]
+        {
+            tell.note(&note(reason, what));
+        }
+        assert_eq!(tell.notes.len(), 2);
+        assert_eq!(telemetry.counter("warpgauge.worker.notes", &[("reason", "conflict")]).get(), 3);
+        assert_eq!(tell.refused.invalid.get(), 1);
+        (0..NOTES_MAX + 10).for_each(|n| tell.note(&note("conflict", &n.to_string())));
+        assert_eq!(tell.notes.len(), NOTES_MAX, "bounded");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::engine::{Answer, Caller, Dcgm, Entity, ReturnCode, Value};
+use super::engine::{Answer, Caller, Dcgm, Entity, GpuState, ReturnCode, Value};
 use super::inventory::Inventory;
 use super::plan::BIND;
 use super::watch::{Unit, Watcher};
@@ -20,7 +20,10 @@ const EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Bind<D: Dcgm> {
     unit: Unit<D>,
-    last_us: i64,
+    /// Events up to here were there before us; read once.
+    opened_us: i64,
+    /// Time of the newest one that was seen.
+    last_us: Option<i64>,
     pub(super) due: MonoNs,
 }
 
@@ -35,13 +38,14 @@ impl<D: Dcgm> Bind<D> {
         opened_us: i64,
         now: MonoNs,
     ) -> Answer<Option<Self>> {
-        let Some((gpu, _)) = found.gpus.first() else { return Ok(None) };
+        let able = |(gpu, _): &&(u32, GpuState)| found.answers(&Entity::gpu(*gpu));
+        let Some((gpu, _)) = found.gpus.iter().find(able) else { return Ok(None) };
         if !watcher.caller.local().knows(BIND) {
             return Ok(None);
         }
         // The field is the node's; any GPU gives it.
         let (units, _) = watcher.watch(&[Entity::gpu(*gpu)], &[BIND], EVERY, "")?;
-        Ok(units.into_iter().next().map(|unit| Self { unit, last_us: opened_us, due: now }))
+        Ok(units.into_iter().next().map(|unit| Self { unit, opened_us, last_us: None, due: now }))
     }
 
     /// Reads it and reports an event.
@@ -50,18 +54,23 @@ impl<D: Dcgm> Bind<D> {
     /// The read was refused.
     pub(super) fn read(&mut self, caller: &Caller<'_, D>, now: Moment) -> Answer<()> {
         self.due = now.mono.after(EVERY);
-        let (unit, last) = (&self.unit, &mut self.last_us);
+        let (unit, last, opened) = (&self.unit, &mut self.last_us, self.opened_us);
         let mut event = None;
         caller.call("dcgmGetLatestValues_v2", "", |d| {
             d.latest(unit.group, unit.handle, &mut |_, value| {
                 if let (ReturnCode::OK, Ok(Value::Int(number))) = (value.status, &value.value)
-                    && value.ts_us > *last
+                    && *last != Some(value.ts_us)
                 {
-                    *last = value.ts_us;
-                    event = Some(*number);
+                    // What comes later is news even if the clock was set back.
+                    if last.is_some() || value.ts_us > opened {
+                        event = Some(*number);
+                    }
+                    *last = Some(value.ts_us);
                 }
             })
         })?;
+        // Nothing yet is not the same as not read yet.
+        self.last_us.get_or_insert(0);
         if let Some(event) = event {
             caller.link.send(Kind::Bind(report::Bind { event }));
         }

@@ -47,7 +47,7 @@ impl<D: Dcgm> Session<'_, D> {
         }
         Ok(json!({ "capabilities": {
             "library": self.task.library, "version": self.task.version,
-            "modules": modules, "profiling": profiling, "paused": self.profiling.paused,
+            "modules": modules, "profiling": profiling, "paused": self.profiling.paused.is_some(),
             "nameless": nameless,
         }}))
     }

@@ -31,12 +31,14 @@ impl Choice {
     }
 }
 
-/// What to try, in order. `had_host`: how long ago a host engine of `auto` went away.
-pub(super) fn candidates(engine: &str, had_host: Option<Duration>) -> Vec<Choice> {
+/// What to try, in order. `had_host`: how long ago a host engine of `auto` went away; `skip`: names of what `auto` does
+/// not try, since connecting to it has hung.
+pub(super) fn candidates(engine: &str, had_host: Option<Duration>, skip: &[String]) -> Vec<Choice> {
     let host = |address: &str| Choice::Host(address.to_owned());
     match engine.trim() {
         "" | "auto" => {
             let mut all = vec![host(SOCKET), host(LOCAL)];
+            all.retain(|choice| !skip.contains(&choice.name()));
             if had_host.is_none_or(|ago| ago >= GRACE) {
                 all.push(Choice::Embedded);
             }
@@ -58,11 +60,16 @@ mod tests {
 
     #[test]
     fn an_engine_that_answers_comes_before_one_of_our_own() {
-        let check = |engine: &str, had_host: Option<u64>, want: &[&str]| {
-            let got: Vec<String> =
-                candidates(engine, had_host.map(Duration::from_secs)).iter().map(Choice::name).collect();
+        let check_without = |engine: &str, had_host: Option<u64>, skip: &str, want: &[&str]| {
+            let skip = [skip.to_owned()];
+            let had_host = had_host.map(Duration::from_secs);
+            let got: Vec<String> = candidates(engine, had_host, &skip).iter().map(Choice::name).collect();
             assert_eq!(got, want, "{engine}");
         };
+        let check =
+            |engine: &str, had_host: Option<u64>, want: &[&str]| check_without(engine, had_host, "", want);
+        check_without("auto", None, "tcp://localhost:5555", &["unix:///tmp/nv-hostengine", "embedded"]);
+        check_without("node7:5555", None, "tcp://node7:5555", &["tcp://node7:5555"]);
         check("auto", None, &["unix:///tmp/nv-hostengine", "tcp://localhost:5555", "embedded"]);
         check("auto", Some(5), &["unix:///tmp/nv-hostengine", "tcp://localhost:5555"]);
         check("auto", Some(30), &["unix:///tmp/nv-hostengine", "tcp://localhost:5555", "embedded"]);

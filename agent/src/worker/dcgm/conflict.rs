@@ -29,12 +29,16 @@ pub(super) enum Step {
     Join(usize, usize),
     /// The halves of a pair are told apart: these two do not belong together.
     Settle(usize, usize),
+    /// The other half is gone: nothing is looked for any more.
+    Alone(usize),
 }
 
 /// The search of one connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Conflicts {
     splits: u32,
+    /// Pairs made so far; their numbers are never used again.
+    pairs: u32,
     backoff: Option<Duration>,
 }
 
@@ -45,8 +49,13 @@ impl Conflicts {
         let good = |poll: &Poll<D>| poll.worked && poll.blank_reads == 0;
         for (a, poll) in polls.iter().enumerate() {
             let Some(pair) = poll.pair else { continue };
-            let other = polls.iter().enumerate().skip(a + 1).find(|(_, other)| other.pair == Some(pair));
-            let Some((b, other)) = other else { continue };
+            let of_pair = |(b, other): &(usize, &Poll<D>)| *b != a && other.pair == Some(pair);
+            let Some((b, other)) = polls.iter().enumerate().find(of_pair) else {
+                return Some(Step::Alone(a));
+            };
+            if b < a {
+                continue;
+            }
             if suspect(poll) && suspect(other) {
                 return Some(Step::Join(a, b));
             }
@@ -74,7 +83,13 @@ impl Conflicts {
     /// A number for a new pair of halves.
     pub(super) fn pair(&mut self) -> u32 {
         self.splits += 1;
-        self.splits
+        self.pairs += 1;
+        self.pairs
+    }
+
+    /// Everything is watched anew; how long a search that found nothing waits stays known.
+    pub(super) fn begin(&mut self) {
+        self.splits = 0;
     }
 
     /// The search found nothing: how long the unit stays whole.

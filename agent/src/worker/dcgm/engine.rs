@@ -39,6 +39,10 @@ pub(super) enum GpuState {
 pub(super) struct MigEntity {
     pub(super) entity: Entity,
     pub(super) parent: Entity,
+    /// NVML's ids and number of the profile, and its slices: entity ids are given anew when a GPU is parted anew.
+    pub(super) ids: (u32, Option<u32>),
+    pub(super) profile: u32,
+    pub(super) slices: u32,
 }
 
 /// What lies next to a GPU.
@@ -79,6 +83,10 @@ pub(super) trait Dcgm {
     /// A group of fields.
     type Fields: Copy + std::fmt::Debug;
 
+    /// It says of itself that it is well.
+    fn is_healthy(&self) -> Answer<bool>;
+    /// Values that found no room in a reading, since the connection was made.
+    fn dropped_values(&self) -> u64;
     /// Release of the engine: proof that it answers.
     fn version(&self) -> Answer<String>;
     /// Entities that one group can hold.

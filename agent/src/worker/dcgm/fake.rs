@@ -53,6 +53,9 @@ pub(super) struct World {
     pub(super) first_latest: Answer<()>,
     pub(super) unknown: HashSet<u16>,
     pub(super) dead: bool,
+    pub(super) well: bool,
+    /// Lists, readings and checks are refused with this.
+    pub(super) refuses: HashMap<&'static str, ReturnCode>,
 }
 
 struct Watch {
@@ -66,7 +69,11 @@ pub(super) struct Fake {
     pub(super) world: RefCell<World>,
     groups: RefCell<HashMap<u64, Vec<Entity>>>,
     fields: RefCell<HashMap<u64, (String, Vec<u16>)>>,
-    watches: RefCell<HashMap<(u64, u64), Watch>>,
+    watches: RefCell<HashMap<(u64, u64), ()>>,
+    /// One for each pair, whatever the groups: a second watch replaces the first, and ending either ends both.
+    pairs: RefCell<HashMap<(Entity, u16), Watch>>,
+    /// Its profiling module is paused.
+    pub(super) paused: Cell<bool>,
     next: Cell<u64>,
     pub(super) watch_calls: Cell<u32>,
 }
@@ -111,6 +118,8 @@ impl Fake {
             first_latest: Ok(()),
             unknown: HashSet::new(),
             dead: false,
+            well: true,
+            refuses: HashMap::new(),
         };
         Self {
             now: Cell::new(Moment { mono: MonoNs(1_000_000_000_000), wall_us: EPOCH_US }),
@@ -118,6 +127,8 @@ impl Fake {
             groups: RefCell::default(),
             fields: RefCell::default(),
             watches: RefCell::default(),
+            pairs: RefCell::default(),
+            paused: Cell::new(false),
             // Ids of field groups begin at 4.
             next: Cell::new(4),
             watch_calls: Cell::new(0),
@@ -154,6 +165,13 @@ impl Fake {
         if world.dead { Err(ReturnCode::CONNECTION_NOT_VALID) } else { Ok(world) }
     }
 
+    /// As [`Self::alive`], unless a script refuses this.
+    fn grants(&self, what: &str) -> Answer<std::cell::Ref<'_, World>> {
+        let world = self.alive()?;
+        world.refuses.get(what).map_or(Ok(()), |code| Err(*code))?;
+        Ok(world)
+    }
+
     fn id(&self) -> u64 {
         self.next.set(self.next.get() + 1);
         self.next.get()
@@ -178,6 +196,14 @@ impl Dcgm for Fake {
     type Group = u64;
     type Fields = u64;
 
+    fn is_healthy(&self) -> Answer<bool> {
+        Ok(self.alive()?.well)
+    }
+
+    fn dropped_values(&self) -> u64 {
+        0
+    }
+
     fn version(&self) -> Answer<String> {
         self.alive().map(|_| "4.6.0".to_owned())
     }
@@ -191,7 +217,7 @@ impl Dcgm for Fake {
     }
 
     fn gpus(&self) -> Answer<Vec<u32>> {
-        Ok(self.alive()?.gpus.keys().copied().collect())
+        Ok(self.grants("gpus")?.gpus.keys().copied().collect())
     }
 
     fn gpu_state(&self, gpu: u32) -> Answer<GpuState> {
@@ -207,19 +233,19 @@ impl Dcgm for Fake {
     }
 
     fn switches(&self) -> Answer<Vec<u32>> {
-        Ok(self.alive()?.switches.clone())
+        Ok(self.grants("switches")?.switches.clone())
     }
 
     fn mig(&self) -> Answer<Vec<MigEntity>> {
-        Ok(self.alive()?.mig.clone())
+        Ok(self.grants("mig")?.mig.clone())
     }
 
     fn links(&self) -> Answer<Vec<(Entity, u32, Entity)>> {
-        Ok(self.alive()?.links.clone())
+        Ok(self.grants("links")?.links.clone())
     }
 
     fn cpus(&self) -> Answer<Vec<(u32, Vec<u32>)>> {
-        Ok(self.alive()?.cpus.clone())
+        Ok(self.grants("cpus")?.cpus.clone())
     }
 
     fn topology(&self, gpu: u32) -> Answer<Topology> {
@@ -269,28 +295,41 @@ impl Dcgm for Fake {
         let world = self.alive()?;
         (world.watch)(&self.groups.borrow()[&g], &self.fields.borrow()[&f].1)?;
         let every_us = i64::try_from(every.as_micros()).unwrap();
-        self.watches.borrow_mut().insert((g, f), Watch { since_us: self.now.get().wall_us, every_us });
+        self.watches.borrow_mut().insert((g, f), ());
+        let (groups, fields) = (self.groups.borrow(), self.fields.borrow());
+        for &entity in &groups[&g] {
+            for &field in &fields[&f].1 {
+                let watch = Watch { since_us: self.now.get().wall_us, every_us };
+                self.pairs.borrow_mut().insert((entity, field), watch);
+            }
+        }
         Ok(())
     }
 
     fn unwatch(&self, group: u64, fields: u64) -> Answer<()> {
         self.alive()?;
-        self.watches.borrow_mut().remove(&(group, fields)).map(|_| ()).ok_or(ReturnCode::NOT_CONFIGURED)
+        self.watches.borrow_mut().remove(&(group, fields)).ok_or(ReturnCode::NOT_CONFIGURED)?;
+        let (groups, all) = (self.groups.borrow(), self.fields.borrow());
+        let is_of = |(entity, field): &(Entity, u16)| {
+            groups[&group].contains(entity) && all[&fields].1.contains(field)
+        };
+        self.pairs.borrow_mut().retain(|pair, _| !is_of(pair));
+        Ok(())
     }
 
     fn latest(&self, group: u64, fields: u64, each: Each<'_>) -> Answer<()> {
         let world = self.alive()?;
         world.first_latest?;
         let (groups, all) = (self.groups.borrow(), self.fields.borrow());
-        let watches = self.watches.borrow();
+        let pairs = self.pairs.borrow();
         let entities = groups.get(&group).ok_or(ReturnCode::NOT_CONFIGURED)?;
         let (_, fields_of) = all.get(&fields).ok_or(ReturnCode::NO_DATA)?;
         for &entity in entities {
             for &field in fields_of {
-                let says = match watches.get(&(group, fields)) {
+                let says = match pairs.get(&(entity, field)) {
                     None => (0, Says::Code(ReturnCode::NOT_WATCHED)),
                     Some(watch) => {
-                        let age = (self.now.get().wall_us - watch.since_us) % watch.every_us;
+                        let age = (self.now.get().wall_us - watch.since_us).rem_euclid(watch.every_us);
                         let ts_us = self.now.get().wall_us - age;
                         (ts_us, (world.value)(entity, field, fields_of, ts_us))
                     }
@@ -302,7 +341,7 @@ impl Dcgm for Fake {
     }
 
     fn since(&self, group: u64, _: u64, since_us: i64, each: Each<'_>) -> Answer<i64> {
-        let world = self.alive()?;
+        let world = self.grants("since")?;
         let now_us = self.now.get().wall_us;
         for &entity in self.groups.borrow().get(&group).ok_or(ReturnCode::NOT_CONFIGURED)? {
             let mut any = false;
@@ -319,12 +358,15 @@ impl Dcgm for Fake {
         Ok(now_us + 1)
     }
 
-    fn set_health(&self, _: u64, _: Duration) -> Answer<()> {
-        self.alive().map(|_| ())
+    fn set_health(&self, group: u64, _: Duration) -> Answer<()> {
+        self.grants("set_health")?;
+        self.groups.borrow().get(&group).map(|_| ()).ok_or(ReturnCode::NOT_CONFIGURED)
     }
 
-    fn check_health(&self, _: u64) -> Answer<Vec<Incident>> {
-        Ok(self.alive()?.incidents.clone())
+    fn check_health(&self, group: u64) -> Answer<Vec<Incident>> {
+        let world = self.grants("check_health")?;
+        self.groups.borrow().get(&group).ok_or(ReturnCode::NOT_CONFIGURED)?;
+        Ok(world.incidents.clone())
     }
 
     fn metric_groups(&self, _: u32) -> Answer<Vec<MetricGroup>> {
@@ -337,10 +379,14 @@ impl Dcgm for Fake {
     }
 
     fn pause(&self) -> Answer<()> {
-        self.alive()?.pause
+        self.alive()?.pause?;
+        self.paused.set(true);
+        Ok(())
     }
 
     fn resume(&self) -> Answer<()> {
-        self.alive()?.pause
+        self.alive()?.pause?;
+        self.paused.set(false);
+        Ok(())
     }
 }

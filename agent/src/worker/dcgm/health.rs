@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::engine::{Answer, Caller, Dcgm, Entity, EntityGroup, Incident};
 use super::inventory::{Inventory, unless_gone};
+use super::state;
 use super::watch::Watcher;
 use crate::model::MonoNs;
 use crate::model::signal::Subsystem;
@@ -17,6 +18,8 @@ use crate::worker::moment::Moment;
 #[derive(Debug)]
 pub(super) struct Health<D: Dcgm> {
     group: D::Group,
+    /// What is in the group.
+    entities: Vec<Entity>,
     every: Duration,
     pub(super) due: MonoNs,
 }
@@ -33,21 +36,33 @@ impl<D: Dcgm> Health<D> {
         now: MonoNs,
     ) -> Answer<Option<Self>> {
         let is_checked = |e: &&Entity| matches!(e.group, EntityGroup::Gpu | EntityGroup::Switch);
-        let mut entities: Vec<Entity> = found.targets.keys().filter(is_checked).copied().collect();
+        // One GPU that does not answer would have the whole group refused.
+        let answers = |e: &&Entity| found.answers(e);
+        let checked = found.targets.keys().filter(is_checked).filter(answers);
+        let mut entities: Vec<Entity> = checked.copied().collect();
         entities.truncate(watcher.caller.local().group_limit());
         if entities.is_empty() || every.is_zero() {
             return Ok(None);
         }
         let group = watcher.group(&entities)?;
-        watcher.caller.call("dcgmHealthSet_v2", "", |d| d.set_health(group, every))?;
-        Ok(Some(Self { group, every, due: now.after(every.min(Duration::from_secs(1))) }))
+        if let Err(code) = watcher.caller.call("dcgmHealthSet_v2", "", |d| d.set_health(group, every)) {
+            unless_gone(watcher.caller.call("dcgmGroupDestroy", "", |d| d.destroy_group(group)))?;
+            return Err(code);
+        }
+        Ok(Some(Self { group, entities, every, due: now.after(every.min(Duration::from_secs(1))) }))
     }
 
     /// Checks and reports.
     ///
     /// # Errors
     /// The check was refused.
-    pub(super) fn check(&mut self, caller: &Caller<'_, D>, found: &Inventory, now: Moment) -> Answer<()> {
+    pub(super) fn check(
+        &mut self,
+        caller: &Caller<'_, D>,
+        found: &Inventory,
+        sees: &dyn Fn(u32) -> bool,
+        now: Moment,
+    ) -> Answer<()> {
         self.due = now.mono.after(self.every);
         let mut incidents = caller.call("dcgmHealthCheck", "", |d| d.check_health(self.group))?;
         for incident in &mut incidents {
@@ -55,9 +70,17 @@ impl<D: Dcgm> Health<D> {
             let gpu = found.targets.get(&incident.entity).and_then(|target| target.gpu);
             incident.entity = gpu.map_or(incident.entity, Entity::gpu);
         }
-        for (entity, target) in &found.targets {
-            if matches!(entity.group, EntityGroup::Gpu | EntityGroup::Switch) {
-                let levels = levels(&incidents, *entity);
+        let stray =
+            incidents.iter().filter(|i| i.level > 0 && !found.targets.contains_key(&i.entity)).count();
+        if stray > 0 {
+            caller.link.send(state::stray_incidents(stray));
+        }
+        for entity in &self.entities {
+            let Some(target) = found.targets.get(entity) else { continue };
+            let levels = levels(&incidents, *entity);
+            // The check finds nothing wrong with what gives it nothing to check.
+            let is_known = found.answers(entity) && target.gpu.is_none_or(sees);
+            if is_known || levels.iter().any(|level| *level > 0) {
                 let report = Report { key: target.key, read_ns: now.mono.0, levels };
                 caller.link.send(Kind::Health(report));
             }

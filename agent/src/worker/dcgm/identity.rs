@@ -42,8 +42,9 @@ impl<D: Dcgm> Identity<D> {
     /// Reads the texts.
     ///
     /// # Errors
-    /// The connection is gone, or the engine is too old for the library: this is the first reading of a connection.
-    pub(super) fn read(&self, watcher: &Watcher<'_, D>) -> Answer<Texts> {
+    /// The connection is gone, or the engine is too old for the library: `first`, no reading of this connection has
+    /// succeeded before.
+    pub(super) fn read(&self, watcher: &Watcher<'_, D>, first: bool) -> Answer<Texts> {
         let mut texts = Texts::new();
         for unit in &self.units {
             let read = watcher.caller.call("dcgmGetLatestValues_v2", "", |d| {
@@ -57,7 +58,7 @@ impl<D: Dcgm> Identity<D> {
                 })
             });
             match read {
-                Err(code) if is_gone(code) || is_too_old(code) => return Err(code),
+                Err(code) if is_gone(code) || (first && is_too_old(code)) => return Err(code),
                 _ => {}
             }
         }

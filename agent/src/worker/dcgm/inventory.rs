@@ -2,7 +2,8 @@
 //!
 //! In: an engine's lists. Out: [`Inventory`] of wire devices and of [`Target`]s. What can go wrong: a GPU that cannot
 //! be named any more (its uuid is `<<<NULL>>>` once it is lost): the name that this GPU id or PCI address had before
-//! holds. One that never had a name is left out until it has one. Refused lists are empty lists.
+//! holds. One that never had a name is left out until it has one. A refused list says nothing: what was listed before
+//! holds, and only a list that is given can remove something.
 //!
 //! A MIG device is one compute instance, as for NVML, and is named by its `MIG-…` uuid (field 54). Values that belong
 //! to the whole GPU instance go to its lowest compute instance only, so that sums over devices count them once.
@@ -69,6 +70,15 @@ pub(super) type Texts = HashMap<(Entity, u16), String>;
 pub(super) struct Names {
     /// By the engine's id; of one engine only.
     by_id: HashMap<u32, Attributes>,
+    /// By PCI address: outlives the engine.
+    by_pci: HashMap<String, Attributes>,
+}
+
+impl Names {
+    /// The engine is another one: its ids mean something else.
+    pub(super) fn forget_ids(&mut self) {
+        self.by_id.clear();
+    }
 }
 
 /// Lists that tell, cheaply, whether anything changed.
@@ -83,14 +93,18 @@ pub(super) struct Outline {
 ///
 /// # Errors
 /// The connection is gone.
-pub(super) fn outline<D: Dcgm>(caller: &Caller<'_, D>) -> Answer<Outline> {
+pub(super) fn outline<D: Dcgm>(caller: &Caller<'_, D>, was: &Outline) -> Answer<Outline> {
     let mut gpus = Vec::new();
-    for gpu in unless_gone(caller.call("dcgmGetAllDevices", "", D::gpus))? {
+    let known = || was.gpus.iter().map(|(gpu, _)| *gpu).collect();
+    for gpu in unless_gone_or(caller.call("dcgmGetAllDevices", "", D::gpus), known)? {
         let state = caller.call("dcgmGetGpuStatus", "", |d| d.gpu_state(gpu));
-        gpus.push((gpu, unless_gone_or(state, GpuState::Ok)?));
+        let before = || was.gpus.iter().find(|(id, _)| *id == gpu).map_or(GpuState::Ok, |(_, state)| *state);
+        gpus.push((gpu, unless_gone_or(state, before)?));
     }
-    let mig = unless_gone(caller.call("dcgmGetGpuInstanceHierarchy", "", D::mig))?;
-    let switches = unless_gone(caller.call("dcgmGetEntityGroupEntities", "", D::switches))?;
+    let mig = caller.call("dcgmGetGpuInstanceHierarchy", "", D::mig);
+    let mig = unless_gone_or(mig, || was.mig.clone())?;
+    let switches = caller.call("dcgmGetEntityGroupEntities", "", D::switches);
+    let switches = unless_gone_or(switches, || was.switches.clone())?;
     Ok(Outline { gpus, mig, switches })
 }
 
@@ -104,6 +118,7 @@ pub(super) fn enumerate<D: Dcgm>(
     texts: &Texts,
     names: &mut Names,
     keys: &mut Keys,
+    was: &Inventory,
 ) -> Answer<Inventory> {
     let mut found = Inventory { gpus: outline.gpus.clone(), ..Inventory::default() };
     for &(gpu, state) in &outline.gpus {
@@ -119,12 +134,14 @@ pub(super) fn enumerate<D: Dcgm>(
     for &switch in &outline.switches {
         add_switch(switch, texts, keys, &mut found);
     }
-    for (owner, number, link) in unless_gone(caller.call("dcgmGetNvLinkLinkStatus", "", D::links))? {
+    let links = caller.call("dcgmGetNvLinkLinkStatus", "", D::links);
+    for (owner, number, link) in unless_gone_or(links, || was.links_by_owner())? {
         let Some(target) = found.targets.get(&owner).cloned() else { continue };
         found.links.push((link, target.gpu));
         found.targets.insert(link, Target { part: Part::Link(number), ..target });
     }
-    for (cpu, cores) in unless_gone(caller.call("dcgmGetCpuHierarchy_v2", "", D::cpus))? {
+    let cpus = caller.call("dcgmGetCpuHierarchy_v2", "", D::cpus);
+    for (cpu, cores) in unless_gone_or(cpus, || was.cores_by_cpu())? {
         add_cpu(cpu, &cores, keys, &mut found);
     }
     Ok(found)
@@ -151,6 +168,39 @@ impl Inventory {
         let gpus = outline.gpus.iter().map(|(gpu, _)| Entity::gpu(*gpu));
         let cis = outline.mig.iter().map(|m| m.entity).filter(|e| e.group == EntityGroup::ComputeInstance);
         gpus.chain(cis).all(|entity| self.targets.contains_key(&entity))
+    }
+
+    /// It is no GPU, or one that is not lost.
+    pub(super) fn answers(&self, entity: &Entity) -> bool {
+        let gpu = (entity.group == EntityGroup::Gpu).then_some(entity.id);
+        self.state(gpu) == GpuState::Ok
+    }
+
+    /// Some GPU has a name, so its values can be told.
+    pub(super) fn has_named_gpu(&self) -> bool {
+        self.gpus.iter().any(|(gpu, _)| self.targets.contains_key(&Entity::gpu(*gpu)))
+    }
+
+    fn links_by_owner(&self) -> Vec<(Entity, u32, Entity)> {
+        let owner = |key: u32| {
+            let mut of_key = self.targets.iter().filter(|(_, t)| t.key == key && t.part == Part::Whole);
+            of_key.next().map(|(entity, _)| *entity)
+        };
+        let by_owner = |(link, _): &(Entity, Option<u32>)| {
+            let target = self.targets.get(link)?;
+            let Part::Link(number) = target.part else { return None };
+            Some((owner(target.key)?, number, *link))
+        };
+        self.links.iter().filter_map(by_owner).collect()
+    }
+
+    fn cores_by_cpu(&self) -> Vec<(u32, Vec<u32>)> {
+        let key = |entity: &Entity| self.targets.get(entity).map(|target| target.key);
+        let of = |cpu: &Entity| {
+            let cores = self.cores.iter().filter(|core| key(core) == key(cpu));
+            (cpu.id, cores.map(|core| core.id).collect())
+        };
+        self.cpus.iter().map(of).collect()
     }
 
     /// What a value of the entity is to be withheld for.
@@ -192,7 +242,15 @@ fn add_gpu<D: Dcgm>(
         serial: now.serial.or(was.serial.take()),
         driver: now.driver.or(was.driver.take()),
     };
+    let known = match &known.pci {
+        // Lost before this engine came up: the name is what the address had in an earlier one.
+        Some(pci) if known.uuid.is_none() => names.by_pci.get(pci).cloned().unwrap_or(known),
+        _ => known,
+    };
     *was = known.clone();
+    if let (Some(pci), true) = (&known.pci, known.uuid.is_some()) {
+        names.by_pci.insert(pci.clone(), known.clone());
+    }
     let Some(hw_id) = known.uuid else { return Ok(()) };
     if found.devices.iter().any(|device| device.hw_id == hw_id) {
         return Ok(());
@@ -321,13 +379,13 @@ pub(super) fn profile(name: &str) -> String {
 /// # Errors
 /// The connection is gone.
 pub(super) fn unless_gone<T: Default>(answer: Answer<T>) -> Answer<T> {
-    unless_gone_or(answer, T::default())
+    unless_gone_or(answer, T::default)
 }
 
-fn unless_gone_or<T>(answer: Answer<T>, otherwise: T) -> Answer<T> {
+fn unless_gone_or<T>(answer: Answer<T>, otherwise: impl FnOnce() -> T) -> Answer<T> {
     match answer {
         Err(code) if is_gone(code) => Err(code),
-        Err(_) => Ok(otherwise),
+        Err(_) => Ok(otherwise()),
         Ok(value) => Ok(value),
     }
 }

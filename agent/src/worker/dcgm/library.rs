@@ -74,6 +74,14 @@ impl Dcgm for Reached<'_> {
     type Group = Group;
     type Fields = FieldGroup;
 
+    fn is_healthy(&self) -> Answer<bool> {
+        self.engine.is_healthy().map_err(code)
+    }
+
+    fn dropped_values(&self) -> u64 {
+        self.engine.dropped_values()
+    }
+
     fn version(&self) -> Answer<String> {
         self.engine.is_healthy().map_err(code)?;
         Ok(self.engine.version().map(|version| version.to_string()).unwrap_or_default())
@@ -124,7 +132,14 @@ impl Dcgm for Reached<'_> {
 
     fn mig(&self) -> Answer<Vec<MigEntity>> {
         let all = self.engine.mig_hierarchy().map_err(code)?;
-        Ok(all.into_iter().map(|m| MigEntity { entity: m.entity, parent: m.parent }).collect())
+        let own = |m: dcgm_ffi::MigEntity| MigEntity {
+            entity: m.entity,
+            parent: m.parent,
+            ids: (m.gpu_instance_id, m.compute_instance_id),
+            profile: m.profile_id,
+            slices: m.slices,
+        };
+        Ok(all.into_iter().map(own).collect())
     }
 
     fn links(&self) -> Answer<Vec<(Entity, u32, Entity)>> {
@@ -197,13 +212,15 @@ impl Dcgm for Reached<'_> {
 
     fn check_health(&self, group: Group) -> Answer<Vec<Incident>> {
         let incidents = self.engine.health_check(group).map_err(code)?;
-        let told = incidents.into_iter().filter_map(|incident| {
+        let told = incidents.into_iter().map(|incident| {
             let level = match incident.level {
                 Level::Pass => 0,
                 Level::Warn => 10,
                 Level::Fail => 20,
             };
-            Some(Incident { systems: incident.systems, level, entity: incident.entity? })
+            // One that is about nothing we can name is about the node.
+            let entity = incident.entity.unwrap_or(Entity::new(EntityGroup::None, 0));
+            Incident { systems: incident.systems, level, entity }
         });
         Ok(told.collect())
     }

@@ -100,8 +100,10 @@ fn is_profiling(id: u16) -> bool {
 /// What is to be watched. XIDs and the bind event are not in it: they are read in their own way.
 pub(super) fn wants(groups: &[Group], found: &Inventory) -> Vec<Want> {
     let mut wants = Vec::new();
-    for group in groups {
-        let fields = group.fields.iter().filter(|f| f.id != XID && f.id != BIND);
+    for (place, group) in groups.iter().enumerate() {
+        // An engine keeps one watch of a field and entity for a connection; a second one would replace it.
+        let is_mine = |field: &&Watched| fastest(groups, field.id) == Some(place);
+        let fields = group.fields.iter().filter(|f| f.id != XID && f.id != BIND).filter(is_mine);
         let (profiling, plain): (Vec<Watched>, Vec<Watched>) = fields.partition(|f| f.profiling);
         by_kind(&plain, found, None, group.every, &mut wants);
         for &(gpu, _) in &found.gpus {
@@ -109,6 +111,12 @@ pub(super) fn wants(groups: &[Group], found: &Inventory) -> Vec<Want> {
         }
     }
     wants
+}
+
+/// The group that samples a field most often, the first of equals: it serves the others.
+fn fastest(groups: &[Group], field: u16) -> Option<usize> {
+    let has = groups.iter().enumerate().filter(|(_, g)| g.fields.iter().any(|f| f.id == field));
+    has.min_by_key(|(_, g)| g.every).map(|(place, _)| place)
 }
 
 /// Fields with no entity of their level here, for the devices they could have been on: (field, entities).

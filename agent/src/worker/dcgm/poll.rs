@@ -35,6 +35,12 @@ pub(super) struct Poll<D: Dcgm> {
     pub(super) blank_reads: u32,
     /// It had a value.
     pub(super) worked: bool,
+    /// Time of reads in a row without a new value.
+    pub(super) missed: Duration,
+    /// How often it was watched anew without success.
+    pub(super) anew: u32,
+    /// Pairs that the last read found not watched.
+    pub(super) forgotten: Vec<(Entity, u16)>,
     /// Which pair of halves it is one of, while a conflict is looked for.
     pub(super) pair: Option<u32>,
     /// All blank, but there was no conflict: not to be split before then, and how long to wait the next time.
@@ -87,6 +93,9 @@ impl<D: Dcgm> Poll<D> {
             since: now,
             blank_reads: 0,
             worked: false,
+            missed: Duration::ZERO,
+            anew: 0,
+            forgotten: Vec::new(),
             pair: None,
             whole_until: None,
         }
@@ -102,6 +111,22 @@ impl<D: Dcgm> Poll<D> {
         }
     }
 
+    /// Whether anything of a GPU has a value: `None` where nothing of it is read here, or all has a reason to be absent.
+    pub(super) fn sees(&self, gpu: u32) -> Option<bool> {
+        let width = self.unit.fields.len().max(1);
+        let of_gpu = self.targets.iter().zip(self.slots.chunks(width)).filter(|(t, _)| t.gpu == Some(gpu));
+        let mut dark = None;
+        for slot in of_gpu.flat_map(|(_, slots)| slots) {
+            if slot.is_lit() {
+                return Some(true);
+            }
+            if slot.is_dark() {
+                dark = Some(false);
+            }
+        }
+        dark
+    }
+
     /// Reads it, sends the news, and sets the time of the next read.
     ///
     /// # Errors
@@ -112,12 +137,13 @@ impl<D: Dcgm> Poll<D> {
         found: &Inventory,
         paused: bool,
         now: impl Fn() -> Moment,
-        each: &mut dyn FnMut(&Target, &FieldValue<'_>),
+        each: &mut dyn FnMut(Entity, &Target, &FieldValue<'_>),
     ) -> Answer<Outcome> {
         let at = now();
         // A read that is refused is tried again an interval later.
         self.due = at.mono.after(self.unit.every);
-        let Self { unit, targets, slots, news, profiling, .. } = self;
+        let Self { unit, targets, slots, news, profiling, forgotten, .. } = self;
+        forgotten.clear();
         let mut is = Circumstances {
             now: at,
             every: unit.every,
@@ -144,12 +170,15 @@ impl<D: Dcgm> Poll<D> {
                 };
                 let Ok(column) = unit.fields.binary_search(&value.field) else { return };
                 let Some(slot) = slots.get_mut(place * unit.fields.len() + column) else { return };
-                let newer = value.ts_us > slot.last_us;
+                let newer = slot.is_newer(value.ts_us);
                 if let Some(target) = targets.get(place).filter(|_| newer) {
-                    each(target, value);
+                    each(entity, target, value);
                 }
                 let (gap, told) = (slot.gap(value), slot.judge(value, &is));
                 seen.note(value, newer);
+                if value.status == ReturnCode::NOT_WATCHED {
+                    forgotten.push((entity, value.field));
+                }
                 if let Some(news) = news.get_mut(place) {
                     news.extend(gap.into_iter().chain(told));
                 }
@@ -159,6 +188,10 @@ impl<D: Dcgm> Poll<D> {
         self.schedule(at, seen.newest_us);
         self.worked |= seen.values > 0;
         let outcome = seen.outcome();
+        self.missed = match outcome.fresh {
+            true => Duration::ZERO,
+            false => self.missed.saturating_add(self.unit.every),
+        };
         let young = at.mono.since(self.since).unwrap_or_default() < unit_age(self.unit.every);
         self.blank_reads = match outcome.all_blank {
             true if !young => self.blank_reads.saturating_add(1),

@@ -26,8 +26,8 @@ struct Gpu {
     changed: MonoNs,
     load: HashMap<u16, u64>,
     load_moved: bool,
-    /// When there was last a value; `None` before the first.
-    worked: Option<MonoNs>,
+    /// There was a value.
+    worked: bool,
     stuck: bool,
     mended: Option<MonoNs>,
 }
@@ -36,10 +36,19 @@ struct Gpu {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Profiling {
     gpus: BTreeMap<u32, Gpu>,
-    /// Paused by request.
-    pub(super) paused: bool,
+    /// Paused by request, and how.
+    pub(super) paused: Option<PausedBy>,
     /// Paused by another client or by a diagnosis, as the engine said when values stayed away.
     elsewhere: bool,
+}
+
+/// How profiling is paused; what pauses it must be undone the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PausedBy {
+    /// The engine's module is paused, for all of its clients.
+    Engine,
+    /// The engine has nothing to pause: the fields are not watched.
+    Unwatched,
 }
 
 /// What is to be done about a GPU.
@@ -58,7 +67,7 @@ impl Profiling {
     pub(super) fn value(&mut self, gpu: u32, key: u32, value: &FieldValue<'_>, now: MonoNs) {
         let Some(bits) = bits(value) else { return };
         let known = self.gpus.entry(gpu).or_default();
-        known.worked = Some(now);
+        known.worked = true;
         self.elsewhere = false;
         if known.values.insert((key, value.field), bits) != Some(bits) {
             known.changed = now;
@@ -77,20 +86,30 @@ impl Profiling {
         known.load_moved |= was.is_some_and(|was| was != bits);
     }
 
-    /// Judges one GPU; `every` is the interval of its profiling fields.
-    pub(super) fn verdict(&mut self, gpu: u32, every: Duration, now: MonoNs) -> Option<Verdict> {
-        if self.paused {
+    /// Judges one GPU; `every` is the interval of its profiling fields, `missed` the time of reads in a row without a
+    /// new value. A time without a read, such as during a slow call, tells nothing.
+    pub(super) fn verdict(
+        &mut self,
+        gpu: u32,
+        every: Duration,
+        missed: Duration,
+        now: MonoNs,
+    ) -> Option<Verdict> {
+        if self.paused.is_some() {
             return None;
         }
         let known = self.gpus.get_mut(&gpu)?;
         let age = |at: MonoNs| now.since(at).unwrap_or_default();
-        let worked = known.worked?;
+        if !known.worked {
+            return None;
+        }
         // A GPU that was lost is known as such within two seconds.
         let limit = every.saturating_mul(3).max(Duration::from_secs(5));
         let frozen = known.load_moved
             && age(known.changed) >= EQUAL.max(every.saturating_mul(10))
-            && known.values.values().any(|bits| *bits != 0);
-        let stuck = frozen || age(worked) > limit;
+            // What is at either end of its range may well stay there.
+            && known.values.values().any(|bits| ![0, 1, 1.0_f64.to_bits()].contains(bits));
+        let stuck = frozen || missed >= limit;
         match (known.stuck, stuck) {
             (false, true) => {
                 known.stuck = true;
@@ -111,7 +130,7 @@ impl Profiling {
 
     /// Whoever paused it.
     pub(super) fn is_paused(&self) -> bool {
-        self.paused || self.elsewhere
+        self.paused.is_some() || self.elsewhere
     }
 
     /// Whether somebody else paused it; answers the same.
@@ -161,14 +180,15 @@ mod tests {
     /// A minute and more of values, second by second: (profiling value, power).
     fn check(what: &str, of: impl Fn(u64) -> (Option<f64>, f64), want: &[(u64, Verdict)]) {
         let mut profiling = Profiling::default();
-        let mut got = Vec::new();
+        let (mut got, mut missed) = (Vec::new(), Duration::ZERO);
         for second in 1..200 {
             let (value, power) = of(second);
+            missed = if value.is_some() { Duration::ZERO } else { missed + Duration::from_secs(1) };
             if let Some(value) = value {
                 profiling.value(0, 1, &double(1002, value), at(second));
             }
             profiling.other(0, &double(155, power));
-            if let Some(verdict) = profiling.verdict(0, Duration::from_secs(1), at(second)) {
+            if let Some(verdict) = profiling.verdict(0, Duration::from_secs(1), missed, at(second)) {
                 got.push((second, verdict));
             }
         }
@@ -180,6 +200,7 @@ mod tests {
         check("all moves", |s| (Some(s as f64), s as f64), &[]);
         check("idle", |s| (Some(0.0), s as f64), &[]);
         check("an endless kernel", |_| (Some(0.5), 300.0), &[]);
+        check("saturated", |s| (Some(1.0), s as f64), &[]);
         check("frozen", |s| (Some(0.5), s as f64), &[(61, Verdict::Stuck)]);
         check(
             "and mended",
@@ -191,14 +212,15 @@ mod tests {
     #[test]
     fn blank_after_it_worked_is_stuck() {
         check("never worked", |s| (None, s as f64), &[]);
-        check("blank", |s| ((s <= 10).then_some(s as f64), 1.0), &[(16, Verdict::Stuck)]);
+        check("blank", |s| ((s <= 10).then_some(s as f64), 1.0), &[(15, Verdict::Stuck)]);
     }
 
     #[test]
     fn a_stuck_gpu_is_watched_anew_once_in_five_minutes() {
         let mut profiling = Profiling::default();
         profiling.value(0, 1, &double(1002, 0.5), at(1));
-        let mut verdict = |second| profiling.verdict(0, Duration::from_secs(1), at(second));
+        let missed = |second| Duration::from_secs(second - 1);
+        let mut verdict = |second| profiling.verdict(0, Duration::from_secs(1), missed(second), at(second));
         assert_eq!(verdict(10), Some(Verdict::Stuck));
         assert_eq!(verdict(309), None);
         assert_eq!(verdict(310), Some(Verdict::StillStuck));

@@ -58,10 +58,26 @@ impl Slot {
     /// The gap before a new value, where the agent was not told of one: after it the engine divides the whole counter of
     /// a rate by one interval. The first value of all needs no gap before it.
     pub(super) fn gap(&self, value: &FieldValue<'_>) -> Option<report::Value> {
-        let is_new = self.last_us > 0 && value.ts_us > self.last_us;
+        let is_new = self.last_us > 0 && self.is_newer(value.ts_us);
         let is_value = value.status == ReturnCode::OK && value.value.is_ok();
         let untold = self.blank && self.told.is_none() && is_rate_of_two_samples(value.field);
         (is_new && is_value && untold).then(|| absent_value(value.field, Absence::Blank))
+    }
+
+    /// A sample that was not told. An engine never serves an older one than it did, unless its clock was set back: so
+    /// what is different is newer.
+    pub(super) fn is_newer(&self, ts_us: i64) -> bool {
+        ts_us != self.last_us && ts_us > 0
+    }
+
+    /// There should be a value and there is none, without a reason.
+    pub(super) fn is_dark(&self) -> bool {
+        self.blank && self.told.is_none_or(|(why, _)| matches!(why, Absence::Blank | Absence::Stale))
+    }
+
+    /// There is a value.
+    pub(super) fn is_lit(&self) -> bool {
+        self.worked && !self.blank
     }
 
     /// The news in a value.
@@ -74,8 +90,8 @@ impl Slot {
             (code, _) => of_code(code),
         };
         let event = EVENTS.contains(&value.field);
+        self.blank = true;
         if absence == Absence::Blank {
-            self.blank = true;
             // No event is no absence; a new watch has nothing yet.
             let young = is.now.mono.since(is.since).unwrap_or_default() < is.every.saturating_mul(3);
             if (event || (young && !self.worked)) && is.state == GpuState::Ok && !is.paused {
@@ -93,9 +109,10 @@ impl Slot {
     ) -> Option<report::Value> {
         let field = value.field;
         if !EVENTS.contains(&field) && is.now.age_ns(value.ts_us) > limit_ns(field, is.every) {
+            self.blank = true;
             return self.absent(field, Absence::Stale, is);
         }
-        if value.ts_us <= self.last_us {
+        if !self.is_newer(value.ts_us) {
             return None;
         }
         self.last_us = value.ts_us;
@@ -154,8 +171,8 @@ pub(super) fn of_code(code: ReturnCode) -> Absence {
         ReturnCode::MODULE_NOT_LOADED => Absence::ModuleMissing,
         ReturnCode::PROFILING_MULTI_PASS => Absence::Conflict,
         ReturnCode::NO_DATA | ReturnCode::NOT_WATCHED => Absence::Blank,
+        ReturnCode::PAUSED => Absence::Paused,
         ReturnCode::TIMEOUT
-        | ReturnCode::PAUSED
         | ReturnCode::NVML_NOT_LOADED
         | ReturnCode::NVML_DRIVER_TIMEOUT
         | ReturnCode::GPUS_DETACHED => Absence::SourceDown,
@@ -214,6 +231,7 @@ mod tests {
         let anew = slot.watched_anew();
         assert_eq!(anew.gap(&at(2)), Some(absent_value(449, Absence::Blank)), "watched anew");
         assert_eq!(anew.gap(&at(1)), None, "nothing new yet");
+        assert_eq!(of_code(ReturnCode::PAUSED), Absence::Paused);
         let other = FieldValue { field: 150, ..at(2) };
         assert_eq!(anew.gap(&other), None, "no rate");
         let mut told = anew;

@@ -25,8 +25,10 @@ pub(super) struct Refusal {
     pub(super) target: Target,
     pub(super) field: u16,
     pub(super) absence: Absence,
+    /// The GPU, where this is a profiling field of that one.
+    pub(super) profiling: Option<u32>,
     /// What to watch to try again; `None` where it is of no use.
-    again: Option<(Entity, Duration, Option<u32>)>,
+    again: Option<(Entity, Duration)>,
 }
 
 /// All of them.
@@ -42,18 +44,33 @@ impl Refusals {
     pub(super) fn add(&mut self, refused: &[Refused], want: &Want, found: &Inventory) {
         for pair in refused {
             let Some(target) = found.targets.get(&pair.entity) else { continue };
-            let again =
-                (pair.code != ReturnCode::UNKNOWN_FIELD).then_some((pair.entity, want.every, want.profiling));
-            let absence = of_code(pair.code);
-            self.list.push(Refusal { target: target.clone(), field: pair.field, absence, again });
+            // What does not go with the rest goes no better by itself later.
+            let of_use = ![ReturnCode::UNKNOWN_FIELD, ReturnCode::PROFILING_MULTI_PASS].contains(&pair.code);
+            let again = of_use.then_some((pair.entity, want.every));
+            let (absence, profiling) = (of_code(pair.code), want.profiling);
+            self.put(Refusal { target: target.clone(), field: pair.field, absence, profiling, again });
         }
         self.told = MonoNs::default();
     }
 
     /// Notes a field that this device does not get.
     pub(super) fn without(&mut self, target: &Target, field: u16, absence: Absence) {
-        self.list.push(Refusal { target: target.clone(), field, absence, again: None });
+        self.put(Refusal { target: target.clone(), field, absence, profiling: None, again: None });
         self.told = MonoNs::default();
+    }
+
+    /// One of each: what is refused again is not refused twice.
+    fn put(&mut self, refusal: Refusal) {
+        let same = |r: &&mut Refusal| r.field == refusal.field && r.target == refusal.target;
+        match self.list.iter_mut().find(same) {
+            Some(known) => *known = refusal,
+            None => self.list.push(refusal),
+        }
+    }
+
+    /// Forgets what is known of profiling fields: they are about to be watched.
+    pub(super) fn forget_profiling(&mut self) {
+        self.list.retain(|r| r.profiling.is_none() && r.absence != Absence::Paused);
     }
 
     /// Tells them when they are new or were not told for a while.
@@ -75,11 +92,14 @@ impl Refusals {
         }
     }
 
-    /// Takes what is to be tried again, as wants; what is of no use stays.
-    pub(super) fn take_retries(&mut self) -> Vec<Want> {
+    /// Takes what is to be tried again, as wants; what is of no use stays, and profiling while it is paused.
+    pub(super) fn take_retries(&mut self, paused: bool) -> Vec<Want> {
         let mut wants: Vec<Want> = Vec::new();
         self.list.retain(|refusal| {
-            let Some((entity, every, profiling)) = refusal.again else { return true };
+            let profiling = refusal.profiling;
+            let Some((entity, every)) = refusal.again.filter(|_| !paused || profiling.is_none()) else {
+                return true;
+            };
             let same = |w: &&mut Want| w.entities == [entity] && w.every == every && w.profiling == profiling;
             match wants.iter_mut().find(same) {
                 Some(want) => want.fields.push(refusal.field),

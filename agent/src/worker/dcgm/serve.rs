@@ -53,6 +53,25 @@ enum Ended {
     TooOld(ReturnCode),
 }
 
+/// What the agent knows of DCGM: a state is told when it is another one.
+#[derive(Debug)]
+struct Told {
+    /// The library's file and release, with which it is told.
+    library: String,
+    last: Option<(bool, String, String)>,
+}
+
+impl Told {
+    fn tell(&mut self, link: &Link, state: Kind) {
+        let Kind::State(said) = &state else { return };
+        let word = (said.up, said.reason.clone(), said.how.clone());
+        if self.last.as_ref() != Some(&word) {
+            self.last = Some(word);
+            link.send(state::by(&self.library, state));
+        }
+    }
+}
+
 /// Works until the agent asks to end.
 pub(super) fn serve<C: Connect>(
     library: &C,
@@ -63,18 +82,19 @@ pub(super) fn serve<C: Connect>(
     numa: &dyn NumaNode,
     clock: &dyn Fn() -> Moment,
 ) {
-    let file = format!("{}, {}", library.path(), library.version());
-    let say = |said: Kind| link.send(state::by(&file, said));
-    let mut memory = Memory::default();
+    // How an earlier worker paused it is not known; the first engine tells.
+    let paused = configure.paused.then_some(super::profiling::PausedBy::Unwatched);
+    let mut memory = Memory { paused, ..Memory::default() };
     let (groups, unknown) = plan::resolve(&configure.groups, |id| library.level_of(id));
     let mut rounds = 0_u32;
     let mut host_gone: Option<MonoNs> = None;
-    let mut told: Option<Ended> = None;
+    let file = format!("{}, {}", library.path(), library.version());
+    let mut told = Told { library: file.clone(), last: None };
     let mut patience = EMPTY_FIRST;
     for connection in 1_u64.. {
         let ago = host_gone.and_then(|at| clock().mono.since(at));
         let Some((choice, engine, version)) =
-            reach(library, choose::candidates(&configure.engine, ago), link, &say, &mut told)
+            reach(library, choose::candidates(&configure.engine, ago, &configure.skip), link, &mut told)
         else {
             presence.set(if host_gone.is_none() { MISSING } else { TRYING });
             if wait(asks, link, choose::wait(rounds), clock) {
@@ -100,14 +120,13 @@ pub(super) fn serve<C: Connect>(
         let prefix = format!("warpgauge-{}-{}-{connection}", std::process::id(), now.mono.0);
         let ended = match Session::open(Caller::new(&engine, link), task, &mut memory, prefix, now) {
             Ok(mut session) => {
-                say(state::up(&choice.name()));
+                told.tell(link, state::up(&choice.name()));
                 for field in &unknown {
-                    say(state::unknown_field(&field.group, &field.name));
+                    link.send(state::unknown_field(&field.group, &field.name));
                 }
-                presence.set(UP);
-                (rounds, told) = (0, None);
+                rounds = 0;
                 let patience = (choice == Choice::Embedded).then_some(patience);
-                work(&mut session, link, asks, patience, clock)
+                work(&mut session, link, asks, presence, patience, clock)
             }
             Err(code) if is_gone(code) => Ended::Gone(code),
             Err(code) => Ended::TooOld(code),
@@ -118,12 +137,9 @@ pub(super) fn serve<C: Connect>(
             Ended::Asked => return,
             // An engine that began without a driver never finds one: a new one is begun, less and less often.
             Ended::Empty => patience = patience.saturating_mul(2).min(EMPTY_LONGEST),
-            Ended::Gone(_) if matches!(told, Some(Ended::Gone(_))) => {}
-            Ended::Gone(code) => say(state::engine_down(state::code(code))),
-            Ended::TooOld(_) if matches!(told, Some(Ended::TooOld(_))) => {}
-            Ended::TooOld(code) => say(state::engine_too_old(code)),
+            Ended::Gone(code) => told.tell(link, state::engine_down(state::code(code))),
+            Ended::TooOld(code) => told.tell(link, state::engine_too_old(code, choice == Choice::Embedded)),
         }
-        told = Some(ended);
         if matches!(choice, Choice::Host(_)) {
             host_gone = Some(clock().mono);
         }
@@ -140,8 +156,7 @@ fn reach<'a, C: Connect>(
     library: &'a C,
     candidates: Vec<Choice>,
     link: &Link,
-    say: &dyn Fn(Kind),
-    told: &mut Option<Ended>,
+    told: &mut Told,
 ) -> Option<(Choice, C::Engine<'a>, String)> {
     let mut why = Vec::new();
     for choice in candidates {
@@ -150,10 +165,7 @@ fn reach<'a, C: Connect>(
             Err(words) => why.push(format!("{}: {words}", choice.name())),
         }
     }
-    if told.is_none() {
-        *told = Some(Ended::Gone(ReturnCode::CONNECTION_NOT_VALID));
-        say(state::no_engine(why.join("; ")));
-    }
+    told.tell(link, state::no_engine(why.join("; ")));
     None
 }
 
@@ -182,6 +194,7 @@ fn work<D: Dcgm>(
     session: &mut Session<'_, D>,
     link: &Link,
     asks: &Asks,
+    presence: &Presence,
     patience: Option<Duration>,
     clock: &dyn Fn() -> Moment,
 ) -> Ended {
@@ -195,6 +208,8 @@ fn work<D: Dcgm>(
             }
         };
         let now = clock().mono;
+        // While no GPU has a name none has values, and the basic ones are read elsewhere.
+        presence.set(if session.has_named_gpu() { UP } else { TRYING });
         if session.has_gpu() {
             had_gpu = now;
         }
@@ -209,8 +224,10 @@ fn work<D: Dcgm>(
         let answered = match asks.recv_timeout(pause) {
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) | Ok(Ask::End) => {
-                // What is left undone ends with the connection.
-                let _gone = session.end();
+                // What is left undone ends with the connection, and with an engine of our own at once.
+                if patience.is_none() {
+                    let _gone = session.end();
+                }
                 return Ended::Asked;
             }
             Ok(Ask::Pause(id)) => session.pause(clock()).map(|(done, text)| answer(link, id, done, text)),

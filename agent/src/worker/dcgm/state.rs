@@ -4,7 +4,7 @@
 
 use super::engine::ReturnCode;
 use crate::model::Absence;
-use crate::wire::report::{Kind, State};
+use crate::wire::report::{Kind, Note, State};
 
 const DCGM: &str = "dcgm";
 const PROFILING: &str = "profiling";
@@ -12,6 +12,29 @@ const PROFILING: &str = "profiling";
 fn report(name: &str, up: bool, reason: &str, what: String, remedy: &str) -> Kind {
     let (name, reason, remedy) = (name.to_owned(), reason.to_owned(), remedy.to_owned());
     Kind::State(State { name, up, reason, what, remedy, ..State::default() })
+}
+
+fn note(name: &str, reason: &str, what: String, remedy: &str) -> Kind {
+    let (name, reason, remedy) = (name.to_owned(), reason.to_owned(), remedy.to_owned());
+    Kind::Note(Note { name, reason, what, remedy })
+}
+
+/// A call is refused that nothing else stands in for.
+pub(super) fn refused(call: &str, found: ReturnCode) -> Kind {
+    let what = format!("{call} is refused: {}", code(found));
+    note(DCGM, "refused", what, "look at the engine's log; it is tried again")
+}
+
+/// The engine says of itself that something is wrong with it.
+pub(super) fn unhealthy() -> Kind {
+    let what = "the engine answers, but says that it is not healthy".to_owned();
+    note(DCGM, "unhealthy", what, "restart the engine; look at the kernel log for XIDs 119 and 120")
+}
+
+/// Incidents about something that is in no list.
+pub(super) fn stray_incidents(count: usize) -> Kind {
+    let what = format!("{count} incidents of the health check are about devices that are in no list");
+    note(DCGM, "stray_incident", what, "`dcgmi health -c` shows them")
 }
 
 /// The engine gives data.
@@ -45,8 +68,12 @@ pub(super) fn no_engine(what: String) -> Kind {
 }
 
 /// The library is newer than the engine can talk to.
-pub(super) fn engine_too_old(found: ReturnCode) -> Kind {
+pub(super) fn engine_too_old(found: ReturnCode, embedded: bool) -> Kind {
     let what = format!("the first reading was refused: {}", code(found));
+    if embedded {
+        let remedy = "reinstall datacenter-gpu-manager: libdcgm and its modules must be of one release";
+        return report(DCGM, false, "engine_refuses", what, remedy);
+    }
     let remedy = "update the host engine to the release of libdcgm, or set worker.engine to embedded";
     report(DCGM, false, "engine_too_old", what, remedy)
 }
@@ -54,13 +81,13 @@ pub(super) fn engine_too_old(found: ReturnCode) -> Kind {
 /// A configured field that nobody knows.
 pub(super) fn unknown_field(group: &str, name: &str) -> Kind {
     let what = format!("group {group}: no field {name}");
-    report(DCGM, true, "unknown_field", what, "correct its name or number; `warpgauge fields` lists all")
+    note(DCGM, "unknown_field", what, "correct its name or number; `warpgauge fields` lists all")
 }
 
 /// Two sets of fields that spoil one another.
 pub(super) fn conflict(a: &[u16], b: &[u16]) -> Kind {
     let what = format!("watched together they are all blank: {} with {}", list(a), list(b));
-    report(DCGM, true, "conflict", what, "nothing: they are watched apart")
+    note(DCGM, "conflict", what, "nothing: they are watched apart")
 }
 
 /// Profiling works, after it did not on this GPU (or at all).

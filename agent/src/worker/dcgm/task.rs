@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
+use super::inventory::Names;
 use super::plan::{Group, NoField};
 use super::poll::Slots;
+use super::profiling::PausedBy;
 use super::xid::Told;
 use crate::worker::keys::Keys;
 use crate::worker::numa::NumaNode;
@@ -16,6 +18,9 @@ pub(super) struct Memory {
     pub(super) keys: Keys,
     pub(super) slots: Slots,
     pub(super) told: Told,
+    /// Profiling is paused by request, and how it was in the last connection.
+    pub(super) paused: Option<PausedBy>,
+    pub(super) names: Names,
 }
 
 /// What is to be done on a connection.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::engine::{Answer, Dcgm, Entity, ReturnCode};
 use super::inventory::Inventory;
+use super::multi_pass;
 use super::plan::{self, Want};
 use super::poll::Poll;
 use super::refusals::{RETRY, Refusals};
 use super::session::Session;
 use super::watch::Refused;
-use super::{multi_pass, state};
-use crate::model::{Absence, Part};
+use crate::model::Absence;
 use crate::worker::moment::Moment;
 
 impl<D: Dcgm> Session<'_, D> {
@@ -20,7 +20,7 @@ impl<D: Dcgm> Session<'_, D> {
     pub(super) fn watch_all(&mut self, now: Moment) -> Answer<()> {
         self.refusals = Refusals { retry: now.mono.after(RETRY), ..Refusals::default() };
         for want in plan::wants(self.task.groups, &self.found) {
-            if want.profiling.is_some() && self.profiling.paused {
+            if want.profiling.is_some() && self.profiling.paused.is_some() {
                 self.withhold(&want);
             } else {
                 self.watch_want(&want, now)?;
@@ -96,7 +96,7 @@ impl<D: Dcgm> Session<'_, D> {
     }
 
     /// Profiling is paused by not being watched.
-    fn withhold(&mut self, want: &Want) {
+    pub(super) fn withhold(&mut self, want: &Want) {
         for entity in &want.entities {
             if let Some(target) = self.found.targets.get(entity) {
                 for &field in &want.fields {
@@ -104,103 +104,6 @@ impl<D: Dcgm> Session<'_, D> {
                 }
             }
         }
-    }
-
-    /// Pauses profiling so that another profiler has the hardware. Answers whether it was done, and how.
-    ///
-    /// # Errors
-    /// The connection is gone.
-    pub(super) fn pause(&mut self, now: Moment) -> Answer<(bool, String)> {
-        match self.caller.call("dcgmProfPause", "", D::pause) {
-            Ok(()) => {
-                self.profiling.paused = true;
-                self.caller.link.send(state::paused());
-                Ok((true, "profiling is paused by the engine, for all its clients".to_owned()))
-            }
-            // An engine that reads profiling through NVML has no module to pause: what is not watched is not read.
-            Err(ReturnCode::NOT_SUPPORTED | ReturnCode::MODULE_NOT_LOADED) => {
-                self.profiling.paused = true;
-                let mut place = self.polls.len();
-                while place > 0 {
-                    place -= 1;
-                    if self.polls.get(place).is_some_and(|poll| poll.profiling.is_some()) {
-                        let poll = self.polls.remove(place);
-                        poll.remember(&mut self.memory.slots);
-                        let want = Want {
-                            entities: poll.unit.entities.clone(),
-                            fields: poll.unit.fields.clone(),
-                            every: poll.unit.every,
-                            profiling: poll.profiling,
-                        };
-                        self.watcher.end(poll.unit)?;
-                        self.withhold(&want);
-                    }
-                }
-                self.refusals.tell(self.caller.link, now);
-                self.caller.link.send(state::paused());
-                Ok((
-                    true,
-                    "profiling fields are no longer watched; the engine has nothing to pause".to_owned(),
-                ))
-            }
-            Err(code) if super::engine::is_gone(code) => Err(code),
-            Err(code) => Ok((false, format!("the engine does not pause profiling: {}", state::code(code)))),
-        }
-    }
-
-    /// Goes on with profiling.
-    ///
-    /// # Errors
-    /// The connection is gone.
-    pub(super) fn resume(&mut self, now: Moment) -> Answer<(bool, String)> {
-        if !self.profiling.paused {
-            return Ok((true, "profiling was not paused".to_owned()));
-        }
-        let unwatched = self.refusals.list.iter().any(|r| r.absence == Absence::Paused);
-        if !unwatched {
-            match self.caller.call("dcgmProfResume", "", D::resume) {
-                Ok(()) => {}
-                Err(code) if super::engine::is_gone(code) => return Err(code),
-                Err(code) => {
-                    return Ok((
-                        false,
-                        format!("the engine does not resume profiling: {}", state::code(code)),
-                    ));
-                }
-            }
-        }
-        self.profiling.paused = false;
-        self.profiling.forget_all();
-        self.refusals.list.retain(|r| r.absence != Absence::Paused);
-        if unwatched {
-            for want in plan::wants(self.task.groups, &self.found) {
-                if want.profiling.is_some() {
-                    self.watch_want(&want, now)?;
-                }
-            }
-        }
-        if let Some(report) = self.profiling_report() {
-            self.caller.link.send(report);
-        }
-        let how = if unwatched { "profiling fields are watched again" } else { "the engine profiles again" };
-        Ok((true, how.to_owned()))
-    }
-
-    /// Whether profiling works, or why it works nowhere; nothing where it is not wanted.
-    fn profiling_report(&self) -> Option<crate::wire::report::Kind> {
-        if self.profiling.paused {
-            return Some(state::paused());
-        }
-        if self.polls.iter().any(|poll| poll.profiling.is_some()) {
-            return Some(state::profiling_up(""));
-        }
-        let is_profiling = |field: u16| {
-            let of = |g: &plan::Group| g.fields.iter().any(|f| f.id == field && f.profiling);
-            self.task.groups.iter().any(of)
-        };
-        let why =
-            self.refusals.list.iter().find(|r| r.target.part == Part::Whole && is_profiling(r.field))?;
-        Some(state::no_profiling(why.absence))
     }
 }
 

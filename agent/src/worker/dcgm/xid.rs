@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::engine::{Absent, Answer, Caller, Dcgm, Entity, EntityGroup, FieldValue, ReturnCode, Value};
 use super::inventory::Inventory;
-use super::plan::{self, Watched, XID};
+use super::plan::{self, XID};
 use super::poll;
 use super::watch::{Unit, Watcher};
 use crate::model::MonoNs;
@@ -23,7 +23,10 @@ use crate::wire::report::{self, Content, Kind};
 use crate::worker::moment::Moment;
 
 /// How often they are read.
-pub(super) const EVERY: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_secs(1);
+/// How often those of instances are, where there are many: each costs an entry in each answer.
+const EVERY_OF_MANY: Duration = Duration::from_secs(5);
+const MANY: usize = 32;
 /// How far back each reading looks again.
 const OVERLAP_US: i64 = 5_000_000;
 /// Both records of one fault lie within this. Measured: 972 ms.
@@ -42,14 +45,25 @@ const REMEMBERED: usize = 8_192;
 pub(super) struct Told {
     /// (time, value) of events by key.
     events: HashMap<u32, BTreeSet<(i64, i64)>>,
+    /// By key: the time of the newest event that was forgotten. Nothing up to there is news.
+    floors: HashMap<u32, i64>,
     count: usize,
 }
 
 impl Told {
     /// Whether an event is news; if so it is remembered.
     pub(super) fn is_news(&mut self, key: u32, value: i64, at_us: i64) -> bool {
-        let same = self.events.get(&key).into_iter().flatten().filter(|(_, told)| *told == value);
-        if same.clone().any(|(at, _)| *at == at_us || self.is_the_other_record(value, *at, at_us)) {
+        if self.floors.get(&key).is_some_and(|floor| at_us <= *floor) {
+            return false;
+        }
+        let near = (at_us.saturating_sub(BURST_US), i64::MIN)..=(at_us.saturating_add(BURST_US), i64::MAX);
+        let mut same = self
+            .events
+            .get(&key)
+            .into_iter()
+            .flat_map(|e| e.range(near.clone()))
+            .filter(|(_, told)| *told == value);
+        if same.any(|(at, _)| *at == at_us || self.is_the_other_record(value, *at, at_us)) {
             return false;
         }
         self.events.entry(key).or_default().insert((at_us, value));
@@ -75,24 +89,36 @@ impl Told {
 
     /// Forgets the older half of the fullest device.
     fn forget(&mut self) {
-        let Some(events) = self.events.values_mut().max_by_key(|events| events.len()) else { return };
+        let Some((key, events)) = self.events.iter_mut().max_by_key(|(_, events)| events.len()) else {
+            return;
+        };
         for _ in 0..events.len().div_ceil(2) {
-            events.pop_first();
+            if let Some((at, _)) = events.pop_first() {
+                self.floors.insert(*key, at);
+            }
             self.count = self.count.saturating_sub(1);
         }
     }
 }
 
-/// The watch of one connection.
+/// The watches of one connection.
 #[derive(Debug)]
 pub(super) struct Xids<D: Dcgm> {
-    unit: Unit<D>,
-    since_us: i64,
+    parts: Vec<Watched<D>>,
     pub(super) due: MonoNs,
 }
 
+/// As many entities as fit into one group.
+#[derive(Debug)]
+struct Watched<D: Dcgm> {
+    unit: Unit<D>,
+    since_us: i64,
+    due: MonoNs,
+}
+
 impl<D: Dcgm> Xids<D> {
-    /// Watches XIDs on every GPU, GPU instance and compute instance; `None` where there is nothing to watch them on.
+    /// Watches XIDs on every GPU, GPU instance and compute instance; `None` where there is nothing to watch them on. And
+    /// the code of what was refused.
     ///
     /// # Errors
     /// The connection is gone.
@@ -100,20 +126,24 @@ impl<D: Dcgm> Xids<D> {
         watcher: &mut Watcher<'_, D>,
         found: &Inventory,
         now: MonoNs,
-    ) -> Answer<Option<Self>> {
-        let field = Watched { id: XID, level: EntityGroup::ComputeInstance, profiling: false };
-        let mut entities = plan::entities(field, found, None);
+    ) -> Answer<(Option<Self>, Option<ReturnCode>)> {
+        let field = plan::Watched { id: XID, level: EntityGroup::ComputeInstance, profiling: false };
+        let all = plan::entities(field, found, None);
+        let (gpus, mut instances): (Vec<Entity>, Vec<Entity>) =
+            all.into_iter().partition(|entity| entity.group == EntityGroup::Gpu);
         // The event names a GPU instance where it knows no compute instance.
-        entities
+        instances
             .extend(found.instances.iter().map(|i| i.entity).filter(|e| e.group == EntityGroup::GpuInstance));
-        let limit = watcher.caller.local().group_limit();
-        entities.truncate(limit);
-        if entities.is_empty() {
-            return Ok(None);
+        let every = if instances.len() > MANY { EVERY_OF_MANY } else { EVERY };
+        let (mut parts, mut code) = (Vec::new(), None);
+        for (entities, every) in [(gpus, EVERY), (instances, every)] {
+            if !entities.is_empty() {
+                let (units, refused) = watcher.watch(&entities, &[XID], every, "")?;
+                parts.extend(units.into_iter().map(|unit| Watched { unit, since_us: 0, due: now }));
+                code = code.or(refused.first().map(|pair| pair.code));
+            }
         }
-        let (units, _) = watcher.watch(&entities, &[XID], EVERY, "")?;
-        let largest = units.into_iter().max_by_key(|unit| unit.entities.len());
-        Ok(largest.map(|unit| Self { unit, since_us: 0, due: now }))
+        Ok(((!parts.is_empty()).then_some(Self { parts, due: now }), code))
     }
 
     /// Reads what is new and reports it.
@@ -129,16 +159,23 @@ impl<D: Dcgm> Xids<D> {
     ) -> Answer<()> {
         self.due = now.mono.after(EVERY);
         let mut events: Vec<(Entity, i64, i64)> = Vec::new();
-        let (unit, since) = (&self.unit, self.since_us);
-        let next = caller.call("dcgmGetValuesSince_v2", "", |d| {
-            d.since(unit.group, unit.handle, since, &mut |entity, value| {
-                if let Some((number, at)) = event(value) {
-                    events.push((entity, number, at));
-                }
-            })
-        })?;
-        // The engine's clock: the answer's time, not ours.
-        self.since_us = next.saturating_sub(OVERLAP_US).max(self.since_us);
+        let mut refused = None;
+        for part in self.parts.iter_mut().filter(|part| now.mono >= part.due) {
+            part.due = now.mono.after(part.unit.every);
+            let (unit, since) = (&part.unit, part.since_us);
+            let next = caller.call("dcgmGetValuesSince_v2", "", |d| {
+                d.since(unit.group, unit.handle, since, &mut |entity, value| {
+                    if let Some((number, at)) = event(value) {
+                        events.push((entity, number, at));
+                    }
+                })
+            });
+            match next {
+                // The engine's clock: the answer's time, not ours, even where it was set back.
+                Ok(next) => part.since_us = next.saturating_sub(OVERLAP_US),
+                Err(code) => refused = Some(code),
+            }
+        }
         events.sort_by_key(|(_, _, at)| *at);
         for (entity, number, at) in events {
             let Some(target) = found.targets.get(&entity) else { continue };
@@ -153,12 +190,15 @@ impl<D: Dcgm> Xids<D> {
             };
             caller.link.send(Kind::Samples(poll::samples(target, now.mono, vec![value])));
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 
-    /// The unit, to end it.
-    pub(super) fn into_unit(self) -> Unit<D> {
-        self.unit
+    /// Ends the watches.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub(super) fn end(self, watcher: &Watcher<'_, D>) -> Answer<()> {
+        self.parts.into_iter().try_for_each(|part| watcher.end(part.unit))
     }
 }
 
@@ -173,6 +213,16 @@ fn event(value: &FieldValue<'_>) -> Option<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_forgotten_does_not_come_again() {
+        let mut told = Told::default();
+        let events = || 1..=i64::try_from(REMEMBERED).unwrap() + 1;
+        assert!(events().all(|at| told.is_news(1, 31, at)));
+        assert!(told.count <= REMEMBERED, "bounded");
+        assert!(events().all(|at| !told.is_news(1, 31, at)));
+        assert!(told.is_news(2, 31, 1), "of another device");
+    }
 
     #[test]
     fn a_burst_widens_the_window_of_both_records() {

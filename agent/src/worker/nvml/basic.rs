@@ -1,7 +1,7 @@
 //! The basic field set: what NVML gives under the DCGM ids that mean the same.
 //!
-//! In: NVML's units. Out: DCGM's. What can go wrong: a query takes more than a second. It is halved until the slow
-//! field is alone, and that one is left out for ten minutes.
+//! In: NVML's units. Out: DCGM's. What can go wrong: a query of one device takes more than a second, three times in a row.
+//! It is halved until the slow field is alone, and that one is left out for ten minutes, of that device only.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,6 +14,8 @@ use crate::model::MonoNs;
 /// A query that takes longer is not worth its fields.
 pub(super) const TOO_SLOW: Duration = Duration::from_secs(1);
 const LEFT_OUT: Duration = Duration::from_secs(600);
+/// A query that is slow once may have waited for another one.
+const STRIKES: u32 = 3;
 
 /// Read through NVML's field values, whose ids the field table has: energy, violations, ECC, retired pages and row
 /// remaps.
@@ -25,11 +27,13 @@ const OWN: [(u16, u32); 3] = [(140, 82), (157, 186), (390, 29)];
 /// What the driver wants done with the GPU, 0 for nothing: DCGM's field and NVML's.
 pub(super) const RECOVERY: (u16, u32) = (1523, 230);
 
-/// Which queries are made.
+/// Which queries are made of one device.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     queries: Vec<Query>,
-    out: BTreeMap<Query, MonoNs>,
+    strikes: BTreeMap<Query, u32>,
+    /// When everything is as at first again; `None` while it is.
+    until: Option<MonoNs>,
 }
 
 impl Default for Plan {
@@ -49,24 +53,42 @@ impl Default for Plan {
             Query::PcieReplays,
             Query::Values(by_value.chain(OWN).collect()),
         ];
-        Self { queries, out: BTreeMap::new() }
+        Self { queries, strikes: BTreeMap::new(), until: None }
     }
 }
 
 impl Plan {
     /// The queries for a device. A GPU with MIG devices has its memory told by them; a MIG device has nothing else of
     /// its own.
-    pub(super) fn of(&self, place: Place, is_parted: bool) -> Vec<Query> {
-        let fits = |query: &&Query| match place {
+    pub(super) fn of(&self, place: Place, is_parted: bool) -> impl Iterator<Item = &Query> {
+        let fits = move |query: &&Query| match place {
             Place::Gpu(_) => !is_parted || **query != Query::Memory,
             Place::Mig(..) => **query == Query::Memory,
         };
-        self.queries.iter().filter(fits).cloned().collect()
+        self.queries.iter().filter(fits)
     }
 
-    /// A query took too long: halves it, or leaves it out; answers with the fields that are left out.
+    /// It was slow the last time.
+    pub(super) fn is_suspect(&self, query: &Query) -> bool {
+        self.strikes.contains_key(query)
+    }
+
+    /// A query was fast enough.
+    pub(super) fn fast(&mut self, query: &Query) {
+        self.strikes.remove(query);
+    }
+
+    /// A query took too long: the third time it is halved, or left out; answers with the fields that are left out.
     pub(super) fn slow(&mut self, query: &Query, now: MonoNs) -> Option<Vec<u16>> {
         let place = self.queries.iter().position(|q| q == query)?;
+        let strikes = self.strikes.entry(query.clone()).or_default();
+        *strikes += 1;
+        // A half of what was slow is known to hold something slow, or not to.
+        if *strikes < STRIKES && self.until.is_none() {
+            return None;
+        }
+        self.strikes.remove(query);
+        self.until = Some(now.after(LEFT_OUT));
         self.queries.remove(place);
         match query {
             Query::Values(ids) if ids.len() > 1 => {
@@ -74,20 +96,14 @@ impl Plan {
                 self.queries.extend([Query::Values(a.to_vec()), Query::Values(b.to_vec())]);
                 None
             }
-            single => {
-                self.out.insert(single.clone(), now.after(LEFT_OUT));
-                Some(single.fields())
-            }
+            single => Some(single.fields()),
         }
     }
 
-    /// Takes in again what was left out for long enough.
+    /// Takes in again what was left out for long enough, and joins what was halved.
     pub(super) fn forgive(&mut self, now: MonoNs) {
-        let due: Vec<Query> =
-            self.out.iter().filter(|(_, until)| now >= **until).map(|(q, _)| q.clone()).collect();
-        for query in due {
-            self.out.remove(&query);
-            self.queries.push(query);
+        if self.until.is_some_and(|until| now >= until) {
+            *self = Self::default();
         }
     }
 }
@@ -163,11 +179,11 @@ mod tests {
                 break out;
             }
         };
-        assert_eq!((out, rounds), (vec![245], 6), "22 values, halved");
+        assert_eq!((out, rounds), (vec![245], 8), "22 values, halved after the third time");
         assert_eq!(slow_one(&plan), None);
         let left: usize = plan.queries.iter().map(|query| query.fields().len()).sum();
         assert_eq!(left, 37);
         plan.forgive(now.after(LEFT_OUT));
-        assert!(slow_one(&plan).is_some());
+        assert_eq!(plan.queries, Plan::default().queries, "joined again");
     }
 }

@@ -20,6 +20,8 @@ use crate::worker::numa::NumaNode;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// This origin's number on the wire.
 const ORIGIN: u32 = 2;
+/// `Device.state` of one that does not answer.
+pub(super) const LOST: u32 = 1;
 
 /// A device that is read.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,8 @@ pub(super) struct Memory {
     pub(super) keys: Keys,
     /// Identity of GPUs by index: for those that cannot say it any more.
     gpus: BTreeMap<u32, Gpu>,
+    /// Lost when the library was closed, by index: a library that is opened anew may not list them at all.
+    lost: BTreeMap<u32, Gpu>,
     pub(super) last: HashMap<(u32, u16), Result<Content, crate::model::Absence>>,
 }
 
@@ -48,7 +52,10 @@ pub(super) struct Collector<'a, D> {
     pub(super) known: Vec<Known>,
     numa: &'a dyn NumaNode,
     pub(super) every: Duration,
-    plan: Plan,
+    /// By device.
+    plans: HashMap<u32, Plan>,
+    /// The list was refused, and that was told.
+    is_listless: bool,
     versions: (String, String),
     /// Newest utilisation sample by GPU index.
     pub(super) seen_us: BTreeMap<u32, u64>,
@@ -69,7 +76,10 @@ impl<'a, D: Driver> Collector<'a, D> {
         every: Duration,
         now: MonoNs,
     ) -> Said<Self> {
-        let versions = driver.versions()?;
+        let versions = match driver.versions() {
+            Err(Fault::NoDriver(words)) => return Err(Fault::NoDriver(words)),
+            told => told.unwrap_or_default(),
+        };
         let mut collector = Self {
             driver,
             link,
@@ -77,7 +87,8 @@ impl<'a, D: Driver> Collector<'a, D> {
             known: Vec::new(),
             numa,
             every: every.max(Duration::from_millis(100)),
-            plan: Plan::default(),
+            plans: HashMap::new(),
+            is_listless: false,
             versions,
             seen_us: BTreeMap::new(),
             look_due: now.after(LOOK_EVERY),
@@ -100,8 +111,12 @@ impl<'a, D: Driver> Collector<'a, D> {
             if listed != self.known {
                 self.known = listed;
                 self.tell_inventory();
+                // Devices that are gone for good need no memory.
+                let is_here = |key: &u32| self.known.iter().any(|known| known.device.key == *key);
+                self.plans.retain(|key, _| is_here(key));
+                self.memory.last.retain(|(key, _), _| is_here(key));
             }
-            self.plan.forgive(now.mono);
+            self.plans.values_mut().for_each(|plan| plan.forgive(now.mono));
             self.read_recovery(now)?;
         }
         if now.mono >= self.read_due {
@@ -122,19 +137,42 @@ impl<'a, D: Driver> Collector<'a, D> {
 
     /// A GPU is lost: only opening the library anew can bring it back.
     pub(super) fn has_lost(&self) -> bool {
-        self.known.iter().any(|known| known.device.state == 1)
+        self.known.iter().any(|known| known.device.state == LOST)
+    }
+
+    /// Remembers which GPUs are lost, for the library that is opened next.
+    pub(super) fn remember_lost(&mut self) {
+        for known in self.known.iter().filter(|known| known.device.state == LOST) {
+            if let Place::Gpu(index) = known.place
+                && let Some(gpu) = self.memory.gpus.get(&index).filter(|gpu| gpu.uuid == known.device.hw_id)
+            {
+                self.memory.lost.insert(index, gpu.clone());
+            }
+        }
     }
 
     fn list(&mut self) -> Said<Vec<Known>> {
         let mut all = Vec::new();
-        for index in 0..self.driver.count()? {
+        let count = match self.driver.count() {
+            Ok(count) => count,
+            Err(Fault::NoDriver(words)) => return Err(Fault::NoDriver(words)),
+            Err(fault) => {
+                // It says nothing about the devices: what was listed last holds.
+                if !std::mem::replace(&mut self.is_listless, true) {
+                    self.link.send(state::no_list(format!("nvmlDeviceGetCount_v2: {fault}")));
+                }
+                return Ok(self.known.clone());
+            }
+        };
+        self.is_listless = false;
+        for index in 0..count {
             let (gpu, mut state) = match self.identity(index) {
                 Ok(gpu) => (gpu, 0),
                 Err(Fault::NoDriver(words)) => return Err(Fault::NoDriver(words)),
                 Err(Fault::Lost) => match self.memory.gpus.get(&index) {
                     // Indexes may have moved since: a GPU that is listed by itself is not this one.
                     Some(gpu) if all.iter().all(|known: &Known| known.device.hw_id != gpu.uuid) => {
-                        (gpu.clone(), 1)
+                        (gpu.clone(), LOST)
                     }
                     _ => continue,
                 },
@@ -145,34 +183,45 @@ impl<'a, D: Driver> Collector<'a, D> {
                 Ok(instances) => instances,
                 Err(Fault::NoDriver(words)) => return Err(Fault::NoDriver(words)),
                 Err(Fault::Lost) => {
-                    state = 1;
+                    state = LOST;
                     Vec::new()
                 }
                 Err(_) => Vec::new(),
             };
-            let Some(key) = self.memory.keys.of(&gpu.uuid) else { continue };
-            let pci = gpu.pci.as_deref().map(crate::worker::pci_text::kernel_form);
-            let device = Device {
-                hw_id: gpu.uuid.clone(),
-                key,
-                kind: 1,
-                state,
-                index: Some(index),
-                minor: gpu.minor,
-                numa_node: pci.as_deref().and_then(|pci| self.numa.of(pci)),
-                pci,
-                model: gpu.model,
-                serial: gpu.serial,
-                architecture: gpu.architecture,
-                cpu_affinity: gpu.cpu_affinity,
-                ..Device::default()
-            };
+            let Some(device) = self.device(index, gpu, state) else { continue };
             let migs: Vec<Known> =
                 instances.into_iter().filter_map(|mig| self.instance(index, mig, &device)).collect();
             all.push(Known { place: Place::Gpu(index), device, is_parted: !migs.is_empty() });
             all.extend(migs);
         }
+        let is_listed = |gpu: &Gpu| all.iter().any(|known: &Known| known.device.hw_id == gpu.uuid);
+        self.memory.lost.retain(|_, gpu| !is_listed(gpu));
+        for (index, gpu) in self.memory.lost.clone() {
+            // It is not asked anything: its index is another one's now.
+            let device = self.device(index, gpu, LOST);
+            all.extend(device.map(|device| Known { place: Place::Gpu(index), device, is_parted: false }));
+        }
         Ok(all)
+    }
+
+    fn device(&mut self, index: u32, gpu: Gpu, state: u32) -> Option<Device> {
+        let key = self.memory.keys.of(&gpu.uuid)?;
+        let pci = gpu.pci.as_deref().map(crate::worker::pci_text::kernel_form);
+        Some(Device {
+            hw_id: gpu.uuid,
+            key,
+            kind: 1,
+            state,
+            index: Some(index),
+            minor: gpu.minor,
+            numa_node: pci.as_deref().and_then(|pci| self.numa.of(pci)),
+            pci,
+            model: gpu.model,
+            serial: gpu.serial,
+            architecture: gpu.architecture,
+            cpu_affinity: gpu.cpu_affinity,
+            ..Device::default()
+        })
     }
 
     /// What names a GPU does not change: it is asked for once.
@@ -211,26 +260,39 @@ impl<'a, D: Driver> Collector<'a, D> {
         for known in &self.known {
             let now = clock();
             let mut values = Vec::new();
-            for query in self.plan.of(known.place, known.is_parted) {
+            let plan = self.plans.entry(known.device.key).or_default();
+            let (mut slow, mut fast) = (Vec::new(), Vec::new());
+            for query in plan.of(known.place, known.is_parted) {
                 let begun = clock().mono;
-                ask(self.driver, known, &query, &mut values)?;
-                // One slow field must not hold up all others, each time.
-                if clock().mono.since(begun).unwrap_or_default() > TOO_SLOW
-                    && let Some(fields) = self.plan.slow(&query, now.mono)
-                {
+                ask(self.driver, known, query, &mut values)?;
+                if clock().mono.since(begun).unwrap_or_default() > TOO_SLOW {
+                    slow.push(query.clone());
+                } else if plan.is_suspect(query) {
+                    fast.push(query.clone());
+                }
+            }
+            fast.iter().for_each(|query| plan.fast(query));
+            // One slow field must not hold up all others, each time.
+            for query in slow {
+                if let Some(fields) = plan.slow(&query, now.mono) {
                     self.link.send(state::slow(query.call(), &fields));
+                    let left_out = absent(crate::model::Absence::SourceDown);
+                    values.retain(|value| fields.iter().all(|field| u32::from(*field) != value.field));
+                    values.extend(fields.into_iter().map(|field| Value {
+                        field: field.into(),
+                        content: Some(left_out.clone()),
+                        ..Value::default()
+                    }));
                 }
             }
             for value in &values {
-                let content = value.content.clone();
-                if let Ok(field) = u16::try_from(value.field) {
-                    let known_as = match content {
-                        Some(Content::Absent(place)) => Err(absence(place)),
-                        Some(content) => Ok(content),
-                        None => continue,
-                    };
-                    self.memory.last.insert((known.device.key, field), known_as);
-                }
+                let Ok(field) = u16::try_from(value.field) else { continue };
+                let known_as = match &value.content {
+                    Some(Content::Absent(place)) => Err(absence(*place)),
+                    Some(content) => Ok(content.clone()),
+                    None => continue,
+                };
+                self.memory.last.insert((known.device.key, field), known_as);
             }
             self.link.send(samples(known, now, values));
         }
@@ -250,10 +312,9 @@ impl<'a, D: Driver> Collector<'a, D> {
 
 /// Asks one query of a device; a refusal is the absence of all its fields.
 fn ask<D: Driver>(driver: &D, known: &Known, query: &Query, values: &mut Vec<Value>) -> Said<()> {
-    let asked = driver.read(known.place, query, &known.device.hw_id, &mut |field, content| {
-        let content = content.unwrap_or_else(absent);
-        values.push(Value { field: field.into(), content: Some(content), ..Value::default() });
-    });
+    // One that is lost is not asked: each such call may take long, and its index may be another one's.
+    let asked =
+        if known.device.state == LOST { Err(Fault::Lost) } else { read(driver, known, query, values) };
     match asked {
         Ok(()) => Ok(()),
         Err(Fault::NoDriver(words)) => Err(Fault::NoDriver(words)),
@@ -267,6 +328,13 @@ fn ask<D: Driver>(driver: &D, known: &Known, query: &Query, values: &mut Vec<Val
             Ok(())
         }
     }
+}
+
+fn read<D: Driver>(driver: &D, known: &Known, query: &Query, values: &mut Vec<Value>) -> Said<()> {
+    driver.read(known.place, query, &known.device.hw_id, &mut |field, content| {
+        let content = content.unwrap_or_else(absent);
+        values.push(Value { field: field.into(), content: Some(content), ..Value::default() });
+    })
 }
 
 fn absent(why: crate::model::Absence) -> Content {

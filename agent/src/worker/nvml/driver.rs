@@ -24,6 +24,18 @@ pub(super) enum Fault {
     Other(String),
 }
 
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NotSupported => "this driver cannot do it",
+            Self::NotPermitted => "it is not permitted",
+            Self::NotFound => "there is no such thing",
+            Self::Lost => "a GPU does not answer any more",
+            Self::NoDriver(words) | Self::Other(words) => words,
+        })
+    }
+}
+
 impl Fault {
     /// The same as a field's absence.
     pub(super) fn absence(&self) -> Absence {

@@ -26,7 +26,11 @@ pub(super) struct Fake {
     /// Fields that take this long to read.
     pub(super) slow: RefCell<HashMap<u16, Duration>>,
     pub(super) refused: RefCell<HashMap<u16, Fault>>,
+    /// Only this GPU is slow.
+    pub(super) slow_gpu: RefCell<Option<u32>>,
     pub(super) gone: Cell<bool>,
+    /// The number of GPUs is not told.
+    pub(super) listless: Cell<bool>,
     /// How often a GPU was asked for all that names it.
     pub(super) identities: Cell<u32>,
 }
@@ -59,7 +63,9 @@ impl Fake {
             asked_since: RefCell::default(),
             slow: RefCell::default(),
             refused: RefCell::default(),
+            slow_gpu: RefCell::default(),
             gone: Cell::new(false),
+            listless: Cell::new(false),
             identities: Cell::new(0),
         }
     }
@@ -83,6 +89,9 @@ impl Driver for Fake {
     fn count(&self) -> Said<u32> {
         if self.gone.get() {
             return Err(Fault::NoDriver("driver not loaded".into()));
+        }
+        if self.listless.get() {
+            return Err(Fault::Other("unknown error".into()));
         }
         Ok(u32::try_from(self.gpus.borrow().len()).unwrap())
     }
@@ -117,8 +126,9 @@ impl Driver for Fake {
         if let Place::Gpu(index) = place {
             self.answers(index)?;
         }
+        let is_slow = self.slow_gpu.borrow().is_none_or(|gpu| place == Place::Gpu(gpu));
         for field in query.fields() {
-            if let Some(time) = self.slow.borrow().get(&field) {
+            if let Some(time) = self.slow.borrow().get(&field).filter(|_| is_slow) {
                 self.pass(*time);
             }
             match self.refused.borrow().get(&field) {

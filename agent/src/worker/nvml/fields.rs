@@ -14,9 +14,9 @@ impl<D: Driver> Collector<'_, D> {
     /// Tells the basic fields and the devices.
     pub(super) fn tell_fields(&self, id: u64) {
         let mut fields = vec![RECOVERY.0];
+        let plan = Plan::default();
         for known in &self.known {
-            let queries = Plan::default().of(known.place, known.is_parted);
-            fields.extend(queries.iter().flat_map(Query::fields));
+            fields.extend(plan.of(known.place, known.is_parted).flat_map(Query::fields));
         }
         fields.sort_unstable();
         fields.dedup();

@@ -32,8 +32,9 @@ use crate::wire::report::{self, Kind};
 
 /// How often a library or driver that is not there is looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// How long a GPU is lost before the library is opened anew.
+/// How long a GPU is lost before the library is opened anew: the first time, and at most.
 const REOPEN: Duration = Duration::from_secs(30);
+const REOPEN_LONGEST: Duration = Duration::from_secs(600);
 /// DCGM may be away this long before its fields are read here: an engine that is restarted is back in less.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -43,14 +44,18 @@ pub fn run(configure: &Configure, link: &Link, asks: &Asks) {
     let numa = Sysfs(configure.sysfs.clone().into());
     let path = Some(configure.nvml_library.as_str()).filter(|path| !path.is_empty()).map(Path::new);
     let mut told = None;
+    let mut patience = REOPEN;
     loop {
         if configure.nvml {
             match Opened::open(path, link) {
                 Ok(opened) => {
                     told = None;
-                    match serve(&opened, configure, link, asks, &mut memory, &numa) {
+                    match serve(&opened, configure, link, asks, &mut memory, &numa, &mut patience) {
                         Ended::Asked => return,
-                        Ended::Lost => continue,
+                        Ended::Lost => {
+                            patience = patience.saturating_mul(2).min(REOPEN_LONGEST);
+                            continue;
+                        }
                         Ended::NoDriver => {}
                     }
                 }
@@ -85,12 +90,13 @@ fn serve(
     asks: &Asks,
     memory: &mut Memory,
     numa: &dyn NumaNode,
+    patience: &mut Duration,
 ) -> Ended {
     let every = Duration::from_millis(configure.nvml_interval_ms);
     let mut collector = match Collector::open(opened, link, memory, numa, every, Moment::now().mono) {
         Ok(collector) => collector,
         Err(fault) => {
-            link.send(state::no_driver(format!("{fault:?}")));
+            link.send(state::no_driver(fault.to_string()));
             return Ended::NoDriver;
         }
     };
@@ -108,12 +114,16 @@ fn serve(
             match collector.step(basic, &Moment::now) {
                 Ok(due) => due,
                 Err(fault) => {
-                    link.send(state::no_driver(format!("{fault:?}")));
+                    link.send(state::no_driver(fault.to_string()));
                     return Ended::NoDriver;
                 }
             }
         };
-        if is_for(!collector.has_lost(), &mut lost, now, REOPEN) {
+        if !collector.has_lost() {
+            *patience = REOPEN;
+        }
+        if is_for(!collector.has_lost(), &mut lost, now, *patience) {
+            collector.remember_lost();
             return Ended::Lost;
         }
         match asks.recv_timeout(due.since(Moment::now().mono).unwrap_or_default()) {

@@ -2,7 +2,7 @@
 //!
 //! In: what happened. Out: `State` reports with a reason, what is missing, and a remedy. Nothing can go wrong.
 
-use crate::wire::report::{Kind, State};
+use crate::wire::report::{Kind, Note, State};
 
 fn report(up: bool, reason: &str, what: String, remedy: &str) -> Kind {
     let (reason, remedy) = (reason.to_owned(), remedy.to_owned());
@@ -36,5 +36,15 @@ pub(super) fn no_driver(what: String) -> Kind {
 pub(super) fn slow(call: &str, fields: &[u16]) -> Kind {
     let numbers: Vec<String> = fields.iter().map(u16::to_string).collect();
     let what = format!("{call} took more than a second for field {}; it is left out", numbers.join(", "));
-    report(true, "slow_query", what, "nothing: it is tried again in ten minutes")
+    note("slow_query", what, "nothing: it is tried again in ten minutes")
+}
+
+/// A call that lists the devices fails; what was listed last holds.
+pub(super) fn no_list(what: String) -> Kind {
+    note("refused", what, "look at the kernel log; it is tried again")
+}
+
+fn note(reason: &str, what: String, remedy: &str) -> Kind {
+    let (reason, remedy) = (reason.to_owned(), remedy.to_owned());
+    Kind::Note(Note { name: "nvml".to_owned(), reason, what, remedy })
 }

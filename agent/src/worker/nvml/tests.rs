@@ -169,17 +169,18 @@ fn a_slow_field_is_found_and_left_out() {
     let fake = Fake::new(1);
     fake.slow.borrow_mut().insert(245, Duration::from_millis(1_500));
     bench(&fake, &mut Memory::default(), |bench| {
-        let told = bench.play(20, true);
+        let told = bench.play(30, true);
         let slow: Vec<String> = told
             .iter()
             .filter_map(|kind| match kind {
-                Kind::State(state) => Some(format!("{} {}", state.reason, state.what)),
+                Kind::Note(note) => Some(format!("{} {}", note.reason, note.what)),
                 _ => None,
             })
             .collect();
         let want =
             "slow_query nvmlDeviceGetFieldValues took more than a second for field 245; it is left out";
         assert_eq!(slow, [want]);
+        assert_eq!(last(&told, 1, 245), absent(Absence::SourceDown), "not silently missing");
         assert_eq!(last(&bench.play(1, true), 1, 244), Some(Content::Int(244)), "the others go on");
         assert_eq!(last(&bench.play(1, true), 1, 245), None);
     });
@@ -202,6 +203,90 @@ fn a_lost_gpu_keeps_its_name_and_key() {
         assert_eq!(last(&told, 2, 150), absent(Absence::DeviceLost));
         assert_eq!(last(&told, 1, 150), Some(Content::Int(150)));
         assert_eq!(processes(&bench.play(1, true), 2), Vec::<Vec<Process>>::new(), "who ran there may still");
+    });
+}
+
+#[test]
+fn a_gpu_that_is_slow_costs_no_other_a_field_and_once_is_not_slow() {
+    let fake = Fake::new(2);
+    *fake.slow_gpu.borrow_mut() = Some(1);
+    fake.slow.borrow_mut().insert(150, Duration::from_millis(1_500));
+    bench(&fake, &mut Memory::default(), |bench| {
+        let told = bench.play(2, true);
+        assert_eq!(last(&told, 2, 150), Some(Content::Int(150)), "once is not slow");
+        let told = bench.play(10, true);
+        assert_eq!(last(&told, 2, 150), absent(Absence::SourceDown));
+        let told = bench.play(2, true);
+        assert_eq!((last(&told, 1, 150), last(&told, 2, 150)), (Some(Content::Int(150)), None));
+        fake.slow.borrow_mut().clear();
+        bench.play(598, true);
+        assert_eq!(last(&bench.play(4, true), 2, 150), Some(Content::Int(150)), "tried again");
+    });
+}
+
+#[test]
+fn a_refused_list_removes_nothing() {
+    let fake = Fake::new(2);
+    bench(&fake, &mut Memory::default(), |bench| {
+        bench.play(1, true);
+        fake.listless.set(true);
+        let told = bench.play(6, true);
+        assert_eq!(inventories(&told), Vec::<Vec<Device>>::new());
+        assert_eq!(last(&told, 2, 150), Some(Content::Int(150)));
+        let notes: Vec<&str> = told
+            .iter()
+            .filter_map(|kind| match kind {
+                Kind::Note(note) => Some(note.what.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(notes, ["nvmlDeviceGetCount_v2: unknown error"], "once");
+    });
+}
+
+#[test]
+fn a_lost_gpu_is_listed_by_a_library_that_does_not_know_it_any_more() {
+    let fake = Fake::new(2);
+    let mut memory = Memory::default();
+    bench(&fake, &mut memory, |bench| {
+        fake.gpus.borrow_mut().insert(0, Err(Fault::Lost));
+        bench.play(4, true);
+        assert!(bench.collector.has_lost());
+        bench.collector.remember_lost();
+    });
+    let other = Fake::new(2);
+    let second = other.gpus.borrow_mut().remove(&1).unwrap();
+    other.gpus.borrow_mut().insert(0, second);
+    let states = |told: &[Kind]| -> Vec<(String, u32)> {
+        inventories(told).pop().unwrap().into_iter().map(|device| (device.hw_id, device.state)).collect()
+    };
+    bench(&other, &mut memory, |bench| {
+        let told = bench.play(1, true);
+        assert_eq!(states(&told), [("GPU-1".to_owned(), 0), ("GPU-0".to_owned(), 1)]);
+        assert_eq!(last(&told, 1, 150), absent(Absence::DeviceLost), "not the other one's value");
+        assert_eq!(last(&told, 2, 150), Some(Content::Int(150)));
+        let back = Fake::new(1).gpus.borrow_mut().remove(&0).unwrap();
+        other.gpus.borrow_mut().insert(1, back);
+        assert_eq!(states(&bench.play(4, true)), [("GPU-1".to_owned(), 0), ("GPU-0".to_owned(), 0)]);
+    });
+}
+
+#[test]
+fn use_is_told_again_after_the_clock_was_set_back() {
+    let fake = Fake::new(1);
+    fake.processes.borrow_mut().insert((Place::Gpu(0), 0), vec![(10, 1_000)]);
+    let now_us = |fake: &Fake| u64::try_from(fake.now.get().wall_us).unwrap();
+    *fake.used.borrow_mut() = vec![Used { pid: 10, at_us: now_us(&fake), sm: 30 }];
+    bench(&fake, &mut Memory::default(), |bench| {
+        assert_eq!(processes(&bench.play(1, false), 1)[0][0].sm_utilization, Some(0.3));
+        let mut now = fake.now.get();
+        now.wall_us -= 3_600_000_000;
+        fake.now.set(now);
+        // The driver still has the sample that is now to come.
+        fake.used.borrow_mut().push(Used { pid: 10, at_us: now_us(&fake) - 1_000, sm: 40 });
+        let lists = processes(&bench.play(2, false), 1);
+        assert_eq!(lists[0][0].sm_utilization, Some(0.4));
+        assert_eq!(lists[1][0].sm_utilization, None, "once");
     });
 }
 

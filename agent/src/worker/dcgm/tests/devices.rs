@@ -2,11 +2,11 @@
 //!
 //! In: scripted lists. Out: inventories and where values go. What can go wrong: nothing.
 
-use super::super::engine::{Entity, EntityGroup, MigEntity};
+use super::super::engine::{Entity, EntityGroup, GpuState, MigEntity, ReturnCode};
 use super::super::fake::{Fake, Says};
 use super::super::inventory::profile;
 use super::super::task::Memory;
-use super::{Told, ci, gi, just, play, rows, watched};
+use super::{Told, ci, gi, just, mig, play, rows, watched};
 use crate::wire::report::{Device, Kind};
 
 fn inventories(told: &Told) -> Vec<(i64, Vec<Device>)> {
@@ -18,8 +18,8 @@ fn inventories(told: &Told) -> Vec<(i64, Vec<Device>)> {
 }
 
 fn instance(gpu: u32, gpu_instance: u32, compute: &[u32]) -> Vec<MigEntity> {
-    let mut all = vec![MigEntity { entity: gi(gpu_instance), parent: Entity::gpu(gpu) }];
-    all.extend(compute.iter().map(|id| MigEntity { entity: ci(*id), parent: gi(gpu_instance) }));
+    let mut all = vec![mig(gi(gpu_instance), Entity::gpu(gpu))];
+    all.extend(compute.iter().map(|id| mig(ci(*id), gi(gpu_instance))));
     all
 }
 
@@ -161,4 +161,106 @@ fn texts_of_dcgm_are_put_in_form_but_not_corrected() {
     {
         assert_eq!(profile(text), want);
     }
+}
+
+#[test]
+fn a_refused_list_removes_nothing() {
+    let fake = Fake::new(2);
+    {
+        let mut world = fake.world.borrow_mut();
+        world.mig = instance(1, 7, &[7]);
+        world.switches = vec![0];
+        world.links = vec![(Entity::gpu(0), 5, Entity::new(EntityGroup::Link, 0x0501))];
+        world.cpus = vec![(0, vec![0, 1])];
+        world.value = Box::new(|entity, field, _, us| match field {
+            54 => Says::Text(format!("MIG-{}", entity.id)),
+            866..=869 => Says::Blank,
+            _ => Says::Int((us - super::super::fake::EPOCH_US) / 1_000_000),
+        });
+    }
+    let (told, _) = play(&fake, &mut Memory::default(), &[150, 252, 580, 858, 1100], 20, &mut |second, _| {
+        let mut world = fake.world.borrow_mut();
+        match second {
+            4 => {
+                let lists = ["gpus", "switches", "mig", "links", "cpus"];
+                world.refuses = lists.map(|list| (list, ReturnCode::GENERIC_ERROR)).into();
+            }
+            // Everything is listed anew while the lists of links and CPUs are refused.
+            8 => {
+                world.refuses.remove("mig");
+                world.mig = instance(1, 8, &[8]);
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    let lists: Vec<usize> = inventories(&told).iter().map(|(_, devices)| devices.len()).collect();
+    assert_eq!(lists, [5, 5]);
+    for (device, field, row) in [
+        ("GPU-0", 150, "19:19"),
+        ("MIG-8", 252, "19:19"),
+        ("GPU-0", 580, "19/5:19"),
+        ("nvswitch-0", 858, "19:19"),
+        ("cpu-0", 1100, "19/1:19"),
+    ] {
+        assert_eq!(rows(&told, device, field).last().unwrap(), row);
+    }
+}
+
+#[test]
+fn a_gpu_that_is_parted_anew_under_the_same_ids_is_seen() {
+    for says_it in ["its ids", "its uuid"] {
+        let fake = Fake::new(1);
+        fake.world.borrow_mut().mig = instance(0, 0, &[0]);
+        let (told, _) = play(&fake, &mut Memory::default(), &[54, 252], 9, &mut |second, _| {
+            if second == 5 {
+                let mut world = fake.world.borrow_mut();
+                world.value = Box::new(|_, field, _, us| match field {
+                    54 => Says::Text("MIG-other".into()),
+                    50 => Says::Text("2g.20gb".into()),
+                    _ => Says::Int((us - super::super::fake::EPOCH_US) / 1_000_000),
+                });
+                if says_it == "its ids" {
+                    world.mig.iter_mut().for_each(|entity| entity.profile = 14);
+                }
+            }
+            Ok(())
+        });
+        assert_eq!(rows(&told, "MIG-other", 252).last().unwrap(), "8:8", "{says_it}");
+        let (_, devices) = inventories(&told).pop().unwrap();
+        assert_eq!(devices[1].mig_profile.as_deref(), Some("2g.20gb"));
+    }
+}
+
+#[test]
+fn a_gpu_without_a_name_gives_no_values_and_does_not_stand_for_dcgm() {
+    let fake = Fake::new(1);
+    fake.world.borrow_mut().gpus.get_mut(&0).unwrap().1 = Default::default();
+    let mut named = Vec::new();
+    let (told, _) = play(&fake, &mut Memory::default(), &[150], 12, &mut |second, session| {
+        if second == 6 {
+            fake.world.borrow_mut().gpus = std::mem::take(&mut Fake::new(1).world.borrow_mut().gpus);
+        }
+        named.push(session.has_named_gpu());
+        Ok(())
+    });
+    assert_eq!((named[5], named[11]), (false, true), "{named:?}");
+    assert_eq!(rows(&told, "GPU-0", 150).last().unwrap(), "11:11");
+    assert!(inventories(&told).len() < 6, "listed less and less often");
+}
+
+#[test]
+fn a_gpu_that_was_lost_before_the_engine_came_up_has_its_name_of_before() {
+    let mut memory = Memory::default();
+    play(&Fake::new(2), &mut memory, &[150], 1, &mut |_, _| Ok(())).1.unwrap();
+    let second = Fake::new(2);
+    {
+        let mut world = second.world.borrow_mut();
+        let gpu = world.gpus.get_mut(&1).unwrap();
+        (gpu.0, gpu.1.uuid) = (GpuState::Lost, None);
+    }
+    let (told, _) = play(&second, &mut memory, &[150], 1, &mut |_, _| Ok(()));
+    let (_, devices) = inventories(&told).remove(0);
+    let named: Vec<_> = devices.iter().map(|d| (d.hw_id.as_str(), d.key, d.state)).collect();
+    assert_eq!(named, [("GPU-0", 1, 0), ("GPU-1", 2, 1)]);
 }

@@ -2,10 +2,10 @@
 //!
 //! In: scripted events, as they were recorded of NVIDIA's engine. Out: rows. What can go wrong: nothing.
 
-use super::super::engine::{Entity, Incident, MigEntity};
+use super::super::engine::{Entity, GpuState, Incident, ReturnCode};
 use super::super::fake::{EPOCH_US, Fake, Says};
 use super::super::task::Memory;
-use super::{ci, gi, just, play, rows};
+use super::{ci, gi, just, mig, play, rows, watched};
 use crate::wire::report::Kind;
 
 const SECOND: i64 = 1_000_000;
@@ -60,11 +60,7 @@ fn an_xid_of_an_instance_goes_to_its_device() {
     let fake = Fake::new(1);
     {
         let mut world = fake.world.borrow_mut();
-        world.mig = vec![
-            MigEntity { entity: gi(7), parent: Entity::gpu(0) },
-            MigEntity { entity: ci(7), parent: gi(7) },
-            MigEntity { entity: ci(8), parent: gi(7) },
-        ];
+        world.mig = vec![mig(gi(7), Entity::gpu(0)), mig(ci(7), gi(7)), mig(ci(8), gi(7))];
         let at = |n: i64| EPOCH_US + n * SECOND / 10;
         world.xids =
             vec![(at(1), gi(7), 13, at(1)), (at(2), ci(8), 31, at(2)), (at(3), Entity::gpu(0), 74, at(3))];
@@ -113,4 +109,97 @@ fn every_gpu_has_its_health_told_each_time() {
         })
         .collect();
     assert_eq!(health, [(1, 1, 0), (1, 2, 0), (11, 1, 0), (11, 2, 2)]);
+}
+
+/// (second, key, sum of the levels) of each report.
+fn health(told: &super::Told) -> Vec<(i64, u32, u32)> {
+    let of = |(second, kind): &(i64, Kind)| match kind {
+        Kind::Health(h) => Some((*second, h.key, h.levels.iter().sum())),
+        _ => None,
+    };
+    told.iter().filter_map(of).collect()
+}
+
+#[test]
+fn a_lost_gpu_is_not_healthy_and_takes_no_other_with_it() {
+    let fake = Fake::new(2);
+    fake.world.borrow_mut().gpus.get_mut(&0).unwrap().0 = GpuState::Lost;
+    let told = just(&fake, &[150], 2);
+    assert_eq!(health(&told), [(1, 2, 0)]);
+    assert!(!watched(&fake, 6).concat().contains(&Entity::gpu(0)));
+    let fake = Fake::new(2);
+    let (told, _) = play(&fake, &mut Memory::default(), &[150], 12, &mut |second, _| {
+        if second == 5 {
+            fake.world.borrow_mut().gpus.get_mut(&1).unwrap().0 = GpuState::Lost;
+        }
+        Ok(())
+    });
+    assert_eq!(health(&told), [(1, 1, 0), (1, 2, 0), (11, 1, 0)]);
+}
+
+#[test]
+fn what_gives_no_value_at_all_is_not_healthy() {
+    // As after XID 119: every value is blank, and the check finds nothing.
+    let fake = Fake::new(1);
+    fake.world.borrow_mut().value = Box::new(|_, field, _, us| match field {
+        150 | 155 if us >= EPOCH_US + 5 * SECOND => Says::Blank,
+        _ => Says::Int(us),
+    });
+    assert_eq!(health(&just(&fake, &[150, 155], 32)), [(1, 1, 0)]);
+}
+
+#[test]
+fn what_the_engine_forgot_is_watched_anew_and_what_it_refuses_is_told() {
+    let fake = Fake::new(1);
+    fake.world.borrow_mut().xids = vec![(EPOCH_US + 30 * SECOND, Entity::gpu(0), 31, EPOCH_US + 30 * SECOND)];
+    let mut calls = Vec::new();
+    let (told, _) = play(&fake, &mut Memory::default(), &[230], 40, &mut |second, _| {
+        let mut world = fake.world.borrow_mut();
+        match second {
+            2 => drop(world.refuses.insert("since", ReturnCode::NOT_CONFIGURED)),
+            20 => drop(world.refuses.remove("since")),
+            25 => drop(world.refuses.insert("check_health", ReturnCode::GENERIC_ERROR)),
+            _ => {}
+        }
+        calls.push(fake.watch_calls.get());
+        Ok(())
+    });
+    assert_eq!(rows(&told, "GPU-0", 230), ["30:31"]);
+    assert_eq!(calls[19] - calls[1], 3, "at once, after a second, after ten");
+    let notes: Vec<&str> = told
+        .iter()
+        .filter_map(|(_, kind)| match kind {
+            Kind::Note(note) => Some(note.what.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(notes[0].starts_with("dcgmGetValuesSince_v2") && notes[1].starts_with("dcgmHealthCheck"));
+}
+
+#[test]
+fn a_refused_health_watch_leaves_nothing_in_the_engine() {
+    let fake = Fake::new(1);
+    fake.world.borrow_mut().refuses.insert("set_health", ReturnCode::MODULE_NOT_LOADED);
+    just(&fake, &[150], 20);
+    assert_eq!(fake.left(), 0);
+}
+
+#[test]
+fn more_entities_than_a_group_holds_all_have_their_xids_told() {
+    let fake = Fake::new(1);
+    let ids: Vec<u32> = (0..100).collect();
+    {
+        let mut world = fake.world.borrow_mut();
+        world.mig = ids.iter().flat_map(|id| [mig(gi(*id), Entity::gpu(0)), mig(ci(*id), gi(*id))]).collect();
+        world.xids = vec![
+            (EPOCH_US + SECOND / 2, ci(99), 31, EPOCH_US + SECOND / 2),
+            (EPOCH_US + SECOND / 2, ci(0), 13, EPOCH_US + SECOND / 2),
+            (EPOCH_US + SECOND / 2, Entity::gpu(0), 74, EPOCH_US + SECOND / 2),
+        ];
+    }
+    let told = just(&fake, &[230], 8);
+    assert_eq!(rows(&told, "MIG-99", 230), ["5:31"]);
+    assert_eq!(rows(&told, "MIG-0", 230), ["5:13"]);
+    assert_eq!(rows(&told, "GPU-0", 230), ["1:74"]);
 }

@@ -35,6 +35,11 @@ pub(super) fn ci(id: u32) -> Entity {
     Entity::new(EntityGroup::ComputeInstance, id)
 }
 
+/// An instance, one like the other.
+pub(super) fn mig(entity: Entity, parent: Entity) -> super::engine::MigEntity {
+    super::engine::MigEntity { entity, parent, ids: (entity.id, None), profile: 19, slices: 1 }
+}
+
 /// A group of fields each second.
 pub(super) fn group(fields: &[u16]) -> order::Group {
     let fields = fields.iter().map(u16::to_string).collect();
@@ -49,8 +54,19 @@ pub(super) fn play<'a>(
     seconds: u32,
     script: &mut dyn FnMut(u32, &mut Session<'_, Fake>) -> Answer<()>,
 ) -> (Told, Answer<()>) {
+    play_groups(fake, memory, &[group(fields)], seconds, script)
+}
+
+/// The same with groups of different intervals.
+pub(super) fn play_groups<'a>(
+    fake: &'a Fake,
+    memory: &'a mut Memory,
+    configured: &[order::Group],
+    seconds: u32,
+    script: &mut dyn FnMut(u32, &mut Session<'_, Fake>) -> Answer<()>,
+) -> (Told, Answer<()>) {
     let (link, out) = Link::for_tests();
-    let (groups, _) = plan::resolve(&[group(fields)], |id| (id > 5_000).then_some(EntityGroup::Gpu));
+    let (groups, _) = plan::resolve(configured, |id| (id > 5_000).then_some(EntityGroup::Gpu));
     let mut told = Told::new();
     let ended = connection(fake, memory, &groups, &link, seconds, script, &mut |second| {
         told.extend(drain(&out).into_iter().map(|kind| (second, kind)));
@@ -161,6 +177,7 @@ fn content(content: &Content) -> String {
 pub(super) fn states(told: &Told) -> Vec<String> {
     let state = |(second, kind): &(i64, Kind)| match kind {
         Kind::State(s) => Some(format!("{second} {} {} {}", s.name, s.up, s.reason).trim_end().to_owned()),
+        Kind::Note(n) => Some(format!("{second} {} note {}", n.name, n.reason)),
         _ => None,
     };
     told.iter().filter_map(state).collect()

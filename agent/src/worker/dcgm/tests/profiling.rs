@@ -136,3 +136,91 @@ fn what_another_client_paused_is_not_stuck() {
     check_blank(true, &["9 profiling false paused"]);
     check_blank(false, &["9 profiling false stuck"]);
 }
+
+/// What pauses and resumes see of an engine whose devices change meanwhile: its own pause, by second.
+#[test]
+fn a_paused_engine_is_resumed_whatever_became_of_the_watches() {
+    let fake = Fake::new(1);
+    let mut paused = Vec::new();
+    let (told, _) = play(&fake, &mut Memory::default(), &[203, 1001], 9, &mut |second, session| {
+        match second {
+            2 => drop(session.pause(fake.now.get())?),
+            3 => {
+                let gpu = Fake::new(2).world.into_inner().gpus.remove(&1).unwrap();
+                fake.world.borrow_mut().gpus.insert(1, gpu);
+            }
+            6 => assert_eq!(session.resume(fake.now.get())?, (true, "the engine profiles again".into())),
+            _ => {}
+        }
+        paused.push(fake.paused.get());
+        Ok(())
+    });
+    assert_eq!(paused, [false, false, true, true, true, true, false, false, false]);
+    for gpu in ["GPU-0", "GPU-1"] {
+        assert_eq!(rows(&told, gpu, 1001).last().unwrap(), "8:8");
+    }
+    assert!(rows(&told, "GPU-1", 1001)[0].ends_with(":paused"));
+}
+
+#[test]
+fn a_pause_outlives_the_connection() {
+    let (first, second) = (Fake::new(1), Fake::new(1));
+    let mut memory = Memory::default();
+    let (_, ended) = play(&first, &mut memory, &[203, 1001], 3, &mut |at, session| {
+        if at == 1 {
+            session.pause(first.now.get())?;
+        }
+        Ok(())
+    });
+    assert_eq!(ended, Ok(()));
+    second.now.set(first.now.get());
+    let (told, _) = play(&second, &mut memory, &[203, 1001], 6, &mut |at, session| {
+        assert_eq!(second.paused.get(), at < 3);
+        if at == 2 {
+            session.resume(second.now.get())?;
+        }
+        Ok(())
+    });
+    assert_eq!(states(&told), ["3 profiling false paused", "5 profiling true"]);
+    assert_eq!(rows(&told, "GPU-0", 1001), ["3:paused", "5:5", "6:6", "7:7", "8:8"]);
+}
+
+#[test]
+fn a_refusal_is_told_once_each_time_however_often_profiling_is_paused() {
+    let fake = Fake::new(1);
+    {
+        let mut world = fake.world.borrow_mut();
+        world.pause = Err(ReturnCode::NOT_SUPPORTED);
+        world.watch = Box::new(|_, fields| match fields.contains(&1002) {
+            true => Err(ReturnCode::NOT_SUPPORTED),
+            false => Ok(()),
+        });
+    }
+    let (mut refused, mut while_paused) = (Vec::new(), 9);
+    let (_, ended) = play(&fake, &mut Memory::default(), &[1001, 1002], 400, &mut |second, session| {
+        match second {
+            2 | 6 | 10 => drop(session.pause(fake.now.get())?),
+            4 | 8 => drop(session.resume(fake.now.get())?),
+            399 => while_paused = watched(&fake, 1001).len() + watched(&fake, 1002).len(),
+            _ => {}
+        }
+        if [1, 5, 9].contains(&second) {
+            refused.push(session.refusals.list.len());
+        }
+        Ok(())
+    });
+    assert_eq!((ended, refused), (Ok(()), vec![1, 1, 1]));
+    assert_eq!(while_paused, 0, "five minutes later, too");
+}
+
+#[test]
+fn a_slow_call_is_not_profiling_that_is_stuck() {
+    let fake = Fake::new(1);
+    let (told, _) = play(&fake, &mut Memory::default(), &[203, 1001], 10, &mut |second, _| {
+        if second == 5 {
+            fake.pass(std::time::Duration::from_secs(50));
+        }
+        Ok(())
+    });
+    assert_eq!(states(&told), ["0 profiling true"]);
+}

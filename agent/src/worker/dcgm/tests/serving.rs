@@ -100,6 +100,8 @@ impl Dcgm for Mortal {
     }
 
     hand_on! {
+        is_healthy() -> Answer<bool>;
+        dropped_values() -> u64;
         version() -> Answer<String>;
         group_limit() -> usize;
         knows(field: u16) -> bool;
@@ -130,6 +132,10 @@ impl Dcgm for Mortal {
 
 /// Serves with these engines until the last is asked to end; what was tried, and what was told.
 fn play(engine: &str, engines: Vec<Option<Fake>>) -> (Vec<String>, Vec<Kind>) {
+    play_with(engine, engines, Configure::default())
+}
+
+fn play_with(engine: &str, engines: Vec<Option<Fake>>, more: Configure) -> (Vec<String>, Vec<Kind>) {
     let library = Scripted { engines: RefCell::new(engines.into()), tried: RefCell::default(), dies_at: 4 };
     let (link, out) = Link::for_tests();
     let (asks, asked) = channel();
@@ -138,8 +144,7 @@ fn play(engine: &str, engines: Vec<Option<Fake>>) -> (Vec<String>, Vec<Kind>) {
     watched.interval_ms = 20;
     watched.fields.push("NO_SUCH_FIELD".into());
     watched.fields.push("3333".into());
-    let configure =
-        Configure { dcgm: true, engine: engine.into(), groups: vec![watched], ..Configure::default() };
+    let configure = Configure { dcgm: true, engine: engine.into(), groups: vec![watched], ..more };
     let presence = Presence::new();
     serve(&library, &configure, &link, &asked, &presence, &NoNuma, &Moment::now);
     assert!(!presence.is_up(), "it ended");
@@ -155,6 +160,7 @@ fn alive() -> Option<Fake> {
 fn states(told: &[Kind]) -> Vec<String> {
     let state = |kind: &Kind| match kind {
         Kind::State(s) => Some(format!("{} {} {}", s.up, s.reason, s.how).trim_end().to_owned()),
+        Kind::Note(n) => Some(format!("note {}", n.reason)),
         _ => None,
     };
     told.iter().filter_map(state).collect()
@@ -166,10 +172,10 @@ fn an_engine_that_is_made_anew_is_connected_to_at_once_and_loses_nothing() {
     assert_eq!(tried, ["tcp://node7"; 3]);
     let want = [
         "true  tcp://node7",
-        "true unknown_field",
+        "note unknown_field",
         "false engine_down",
         "true  tcp://node7",
-        "true unknown_field",
+        "note unknown_field",
     ];
     assert_eq!(states(&told), want);
     let keys: Vec<u32> = told
@@ -190,6 +196,25 @@ fn auto_takes_the_first_that_answers_and_waits_for_a_host_engine_to_come_back() 
     assert_eq!(states(&told).iter().filter(|state| *state == "false engine_down").count(), 1);
     let (tried, _) = play("auto", vec![None, None, alive()]);
     assert_eq!(tried, [unix, tcp, "embedded"]);
+}
+
+#[test]
+fn what_hung_is_not_tried_by_auto_and_a_pause_is_kept() {
+    let (unix, tcp) = ("unix:///tmp/nv-hostengine", "tcp://localhost:5555");
+    let more = Configure { skip: vec![tcp.to_owned()], paused: true, ..Configure::default() };
+    let (tried, told) = play_with("auto", vec![None, alive()], more);
+    assert_eq!(tried, [unix, "embedded"]);
+    let says =
+        |kind: &Kind| matches!(kind, Kind::State(s) if (&*s.name, &*s.reason) == ("profiling", "paused"));
+    assert!(told.iter().any(says), "{told:?}");
+}
+
+#[test]
+fn a_state_is_told_when_it_is_another_one() {
+    // One comes up and goes, and then none is there for a while.
+    let (_, told) = play("node7", vec![alive(), None, None, None, alive()]);
+    let dcgm: Vec<String> = states(&told).into_iter().filter(|state| !state.starts_with("note")).collect();
+    assert_eq!(dcgm, ["true  tcp://node7", "false engine_down", "true  tcp://node7"]);
 }
 
 #[test]

@@ -134,3 +134,21 @@ fn values_of_kinds_of_devices_go_to_their_parts() {
     assert_eq!(super::watched(&fake, 1100), Vec::<Vec<Entity>>::new(), "ended");
     assert_eq!(fake.left(), 0, "nothing is left in the engine");
 }
+
+#[test]
+fn values_go_on_when_the_clock_is_set_back() {
+    let fake = Fake::new(1);
+    fake.world.borrow_mut().value = Box::new(|_, _, _, us| Says::Int((us - EPOCH_US) / 1_000_000));
+    let hour = 3_600 * 1_000_000;
+    let (told, _) = play(&fake, &mut Memory::default(), &[150], 6, &mut |second, _| {
+        if second == 3 {
+            let mut now = fake.now.get();
+            now.wall_us -= hour;
+            fake.now.set(now);
+        }
+        Ok(())
+    });
+    let values: Vec<String> =
+        rows(&told, "GPU-0", 150).into_iter().map(|row| row.split_once(':').unwrap().1.to_owned()).collect();
+    assert_eq!(values, ["0", "1", "2", "-3597", "-3596", "-3595"]);
+}

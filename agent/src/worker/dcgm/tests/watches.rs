@@ -134,7 +134,8 @@ fn a_pair_in_one_group_is_split_and_told_once() {
         let rows = rows(&told, "GPU-0", *field);
         assert_eq!(rows.last().unwrap(), "19:19", "{field}: {rows:?}");
     }
-    let apart = |state: &Kind| matches!(state, Kind::State(s) if s.what.contains("310, 311, 312, 313, 390, 391 with"));
+    let apart =
+        |state: &Kind| matches!(state, Kind::Note(s) if s.what.contains("310, 311, 312, 313, 390, 391 with"));
     assert!(told.iter().any(|(_, kind)| apart(kind)));
     let conflicts = states(&told).iter().filter(|state| state.ends_with("conflict")).count();
     assert_eq!(conflicts, 1, "{:?}", states(&told));
@@ -233,4 +234,60 @@ fn a_gpu_that_is_lost_at_the_start_takes_no_other_with_it() {
     let lost = rows(&told, "GPU-1", 150);
     assert_eq!(lost[0], "0:device_lost");
     assert_eq!(lost[1..], (6..12).map(|second| format!("{second}:{second}")).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_pair_that_is_not_kept_is_taken_out_and_costs_few_watches() {
+    let fake = Fake::new(2);
+    fake.world.borrow_mut().value = Box::new(|entity, field, _, us| match (entity.id, field) {
+        (1, 155) => Says::Code(ReturnCode::NOT_WATCHED),
+        _ => Says::Int((us - EPOCH_US) / 1_000_000),
+    });
+    let told = just(&fake, &[150, 155], 200);
+    assert!(fake.watch_calls.get() < 12, "{}", fake.watch_calls.get());
+    for (gpu, field) in [("GPU-0", 150), ("GPU-0", 155), ("GPU-1", 150)] {
+        assert_eq!(rows(&told, gpu, field).last().unwrap(), "199:199");
+    }
+    assert!(rows(&told, "GPU-1", 155).iter().all(|row| row.ends_with(":blank")));
+}
+
+#[test]
+fn a_field_of_two_groups_is_watched_once_and_most_often() {
+    let fake = Fake::new(1);
+    let groups = [("slow", 10_000, &[150, 52, 54][..]), ("fast", 1_000, &[150, 155][..])];
+    let configured: Vec<_> = groups
+        .iter()
+        .map(|(name, interval_ms, fields)| crate::wire::order::Group {
+            name: (*name).to_owned(),
+            interval_ms: *interval_ms,
+            fields: fields.iter().map(u16::to_string).collect(),
+        })
+        .collect();
+    let mut sets = Vec::new();
+    let (told, _) = super::play_groups(&fake, &mut Memory::default(), &configured, 25, &mut |second, _| {
+        if second == 20 {
+            sets = fake.watched().into_iter().map(|(_, fields)| fields).collect();
+        }
+        Ok(())
+    });
+    sets.sort_unstable();
+    assert_eq!(sets, [vec![6], vec![52, 54], vec![150, 155]]);
+    assert_eq!(rows(&told, "GPU-0", 150).len(), 25);
+    assert_eq!(rows(&told, "GPU-0", 52).len(), 3, "at its own interval, not at the inventory's");
+}
+
+#[test]
+fn a_half_whose_other_half_is_gone_is_not_in_conflict_for_ever() {
+    let fake = Fake::new(1);
+    fake.world.borrow_mut().value = Box::new(|_, field, _, us| match (field, us - EPOCH_US) {
+        (_, 5_000_000..20_000_000) => Says::Blank,
+        _ => Says::Int((us - EPOCH_US) / 1_000_000),
+    });
+    let (told, _) = play(&fake, &mut Memory::default(), &[310, 311], 12, &mut |second, session| {
+        if second == 2 {
+            session.polls[0].pair = Some(7);
+        }
+        Ok(())
+    });
+    assert_eq!(rows(&told, "GPU-0", 310).last().unwrap(), "5:blank", "no conflict");
 }
