@@ -112,40 +112,51 @@ impl Server {
         telemetry: &Telemetry,
         stop: &CancellationToken,
     ) -> io::Result<()> {
-        let counter = |reason| telemetry.counter("warpgauge.control.refused", &[("reason", reason)]);
-        let refusals = Refusals {
-            not_permitted: counter("not_permitted"),
-            too_many: counter("too_many"),
-            not_understood: counter("not_understood"),
-            hung: counter("hung"),
-            not_accepted: counter("not_accepted"),
+        serve(|| async { Ok(self.listener.accept().await?.0) }, parts, telemetry, stop).await;
+        Ok(())
+    }
+}
+
+/// Serves whom `accept` gives, until `stop`.
+async fn serve<A: Future<Output = io::Result<UnixStream>>>(
+    accept: impl Fn() -> A,
+    parts: &Parts,
+    telemetry: &Telemetry,
+    stop: &CancellationToken,
+) {
+    let counter = |reason| telemetry.counter("warpgauge.control.refused", &[("reason", reason)]);
+    let refusals = Refusals {
+        not_permitted: counter("not_permitted"),
+        too_many: counter("too_many"),
+        not_understood: counter("not_understood"),
+        hung: counter("hung"),
+        not_accepted: counter("not_accepted"),
+    };
+    let places = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let mut clients = JoinSet::new();
+    loop {
+        let client = tokio::select! {
+            () = stop.cancelled() => return,
+            Some(_) = clients.join_next() => continue,
+            accepted = accept() => accepted,
         };
-        let places = Arc::new(Semaphore::new(CLIENTS_MAX));
-        let mut clients = JoinSet::new();
-        loop {
-            let client = tokio::select! {
-                () = stop.cancelled() => return Ok(()),
-                Some(_) = clients.join_next() => continue,
-                accepted = self.listener.accept() => accepted,
-            };
-            // Too many open files, or a client that went meanwhile: neither is a reason to leave the others.
-            let Ok((client, _)) = client else {
-                refusals.not_accepted.add(1);
-                tokio::select! {
-                    () = stop.cancelled() => return Ok(()),
-                    () = tokio::time::sleep(BREATH) => continue,
-                }
-            };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                refusals.too_many.add(1);
-                continue;
-            };
-            let (parts, refusals) = (parts.clone(), refusals.clone());
-            clients.spawn(async move {
-                converse(client, &parts, &refusals).await;
-                drop(place);
-            });
-        }
+        // Too many open files, or a client that went meanwhile: neither is a reason to leave the others.
+        let Ok(client) = client else {
+            refusals.not_accepted.add(1);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(BREATH) => continue,
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            refusals.too_many.add(1);
+            continue;
+        };
+        let (parts, refusals) = (parts.clone(), refusals.clone());
+        clients.spawn(async move {
+            converse(client, &parts, &refusals).await;
+            drop(place);
+        });
     }
 }
 
@@ -204,7 +215,6 @@ async fn say(client: &mut UnixStream, reply: &Reply) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
@@ -310,36 +320,28 @@ mod tests {
         assert!(running.raw(b"{\"command\":\"driver_take\"}\n").await.contains("done"));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_client_that_cannot_be_accepted_ends_no_other() {
-        let (dir, telemetry, request) =
-            (TestDir::new(), Telemetry::default(), b"{\"command\":\"driver_take\"}\n");
-        let server = Server::open(dir.path()).unwrap();
-        let listening = server.listener.as_fd().try_clone_to_owned().unwrap();
-        let (mut tasks, counts) = (JoinSet::new(), telemetry.clone());
-        tasks.spawn(async move {
-            let parts = Parts { run_dir: None, hold: DriverHold::default(), desk: None, board: Board::default() };
-            server.serve(&parts, &counts, &CancellationToken::new()).await.unwrap();
-        });
-        let path = dir.path().join(SOCKET);
-        let mut first = UnixStream::connect(&path).await.unwrap();
-        let (mut second, mut text) = (UnixStream::connect(&path).await.unwrap(), String::new());
-        second.write_all(request).await.unwrap();
-        second.read_to_string(&mut text).await.unwrap();
-        assert!(text.contains("done"), "{text}"); // clients are accepted in their order
-        let listening = std::os::unix::net::UnixStream::from(listening);
-        listening.shutdown(std::net::Shutdown::Both).unwrap(); // `accept` fails from now on
+        let telemetry = Telemetry::default();
+        let parts = Parts { run_dir: None, hold: DriverHold::default(), desk: None, board: Board::default() };
+        let (mut client, served) = UnixStream::pair().unwrap();
+        let (first, stop) = (std::cell::Cell::new(Some(served)), CancellationToken::new());
+        // One client, and no descriptor for another.
+        let accept = || std::future::ready(first.take().ok_or_else(|| io::ErrorKind::Other.into()));
         let failed = telemetry.counter("warpgauge.control.refused", &[("reason", "not_accepted")]);
-        let twice = async {
-            while failed.get() < 2 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+        let ask = async {
+            while failed.get() < 3 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
+            client.write_all(b"{\"command\":\"driver_take\"}\n").await.unwrap();
+            let mut text = String::new();
+            client.read_to_string(&mut text).await.unwrap();
+            stop.cancel();
+            text
         };
-        timeout(Duration::from_secs(10), twice).await.unwrap();
-        text.clear();
-        first.write_all(request).await.unwrap();
-        first.read_to_string(&mut text).await.unwrap();
-        assert!(text.contains("done") && path.exists() && tasks.try_join_next().is_none(), "{text}");
+        let asked = async { timeout(Duration::from_secs(60), ask).await.unwrap() };
+        let ((), text) = tokio::join!(serve(accept, &parts, &telemetry, &stop), asked);
+        assert!(text.contains("done"), "{text}");
     }
 
     #[tokio::test]
