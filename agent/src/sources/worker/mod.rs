@@ -12,6 +12,7 @@ pub mod board;
 pub mod clean;
 pub mod deadline;
 pub mod desk;
+mod ended;
 pub mod events;
 pub mod hold;
 pub mod intake;
@@ -43,10 +44,11 @@ use crate::telemetry::{Counter, Gauge, Telemetry};
 use abandoned::Abandoned;
 use board::Board;
 use desk::Questions;
+use ended::{ENDED, Ended, Why};
 use hold::{AutoTake, DriverHold};
 use intake::Intake;
 use refused::Refused;
-use session::{Ended, Session, Why};
+use session::Session;
 use spawn::{Process, Program, Spawner};
 use states::{States, Without};
 use tell::Tell;
@@ -254,18 +256,23 @@ impl Worker {
     }
 
     async fn work(&mut self, outlet: &Outlet, stop: &CancellationToken) {
+        // First this, then the look: who releases now waits for the worker, or there will be none.
+        self.shared.hold.set_worker(true);
+        if self.shared.hold.now().released.is_some() {
+            return self.shared.hold.set_worker(false);
+        }
         self.shared.throttle.started(mono_now());
         let (mut process, stream) = match self.start().await {
             Ok(started) => started,
             Err(error) => {
                 warn!(%error, "The worker cannot be started.");
                 self.restarts.start.add(1);
+                self.shared.hold.set_worker(false);
                 self.shared.throttle.ended(mono_now());
                 self.shared.states.none(NO_START);
                 return self.tell(outlet).await;
             }
         };
-        self.shared.hold.set_worker(true);
         self.shared.states.begin();
         let flavour = orders::driver_flavour(&self.host);
         self.shared.intake.begin(Pid(process.pid()), flavour);
@@ -276,7 +283,7 @@ impl Worker {
         let planned = matches!(ended.why, Why::Replaced | Why::TooBig) && !ended.abandoned;
         self.ended(ended, process);
         if !stopped {
-            let why = self.blocked().unwrap_or(if planned { REPLACED } else { session::ENDED });
+            let why = self.blocked().unwrap_or(if planned { REPLACED } else { ENDED });
             self.shared.states.none(why);
             self.tell(outlet).await;
         }
