@@ -26,6 +26,7 @@ pub mod spawn;
 pub mod states;
 pub mod tell;
 pub mod throttle;
+pub mod undelivered;
 pub mod values;
 
 use std::path::{Path, PathBuf};
