@@ -64,6 +64,9 @@ pub struct Configure {
     /// Where sysfs is, for what the libraries do not tell (NUMA nodes).
     #[prost(string, tag = "10")]
     pub sysfs: String,
+    /// Profiling is paused, by an order to an earlier worker.
+    #[prost(bool, tag = "11")]
+    pub paused: bool,
 }
 
 /// A watch group.

@@ -72,46 +72,62 @@ impl Asked {
     }
 }
 
+#[derive(Debug)]
+struct Waiting {
+    since: MonoNs,
+    question: Question,
+    answers: mpsc::Sender<Answer>,
+}
+
 /// Requests that the present worker has not answered.
 #[derive(Debug, Default)]
 pub struct Pending {
     last_id: u64,
-    waiting: BTreeMap<u64, (MonoNs, mpsc::Sender<Answer>)>,
+    waiting: BTreeMap<u64, Waiting>,
 }
 
 impl Pending {
     /// The order for a question; `None`: too many, refused.
     pub fn order(&mut self, now: MonoNs, asked: Asked) -> Option<order::Kind> {
-        self.waiting.retain(|_, (since, _)| now.since(*since).is_none_or(|waited| waited < PATIENCE));
+        self.waiting.retain(|_, asker| now.since(asker.since).is_none_or(|waited| waited < PATIENCE));
         if self.waiting.len() >= PENDING_MAX {
             asked.refuse("too many requests at once");
             return None;
         }
         self.last_id += 1;
         let id = self.last_id;
-        self.waiting.insert(id, (now, asked.answers));
-        Some(match asked.question {
+        let Asked { question, answers } = asked;
+        self.waiting.insert(id, Waiting { since: now, question, answers });
+        Some(match question {
             Question::Pause => order::Kind::Pause(Request { id }),
             Question::Resume => order::Kind::Resume(Request { id }),
             Question::Fields => order::Kind::Fields(Request { id }),
         })
     }
 
-    /// An answer: `text` may be JSON lines, of which nothing is cut off but control characters.
-    pub fn answer(&mut self, mut answer: Answer) {
-        let Some((_, answers)) = self.waiting.get(&answer.id) else { return };
+    /// An answer: `text` may be JSON lines, of which nothing is cut off but control characters. Gives whether profiling
+    /// is paused now, where that is what was done.
+    pub fn answer(&mut self, mut answer: Answer) -> Option<bool> {
+        let Waiting { question, answers, .. } = self.waiting.get(&answer.id)?;
+        let paused = match question {
+            Question::Pause => Some(true),
+            Question::Resume => Some(false),
+            Question::Fields => None,
+        };
+        let paused = paused.filter(|_| answer.done && !answer.more);
         let (id, more) = (answer.id, answer.more);
         answer.text.retain(|c| c == '\n' || !c.is_control());
         let lost = answers.try_send(answer).is_err();
         if lost || !more {
             self.waiting.remove(&id);
         }
+        paused
     }
 
     /// The worker is gone.
     pub fn refuse_all(&mut self, why: &str) {
         let text = clean::text(why).unwrap_or_default();
-        for (id, (_, answers)) in std::mem::take(&mut self.waiting) {
+        for (id, Waiting { answers, .. }) in std::mem::take(&mut self.waiting) {
             // Who asked has gone, or sees the end of the answers.
             let _ = answers.try_send(Answer { id, done: false, text: text.clone(), more: false });
         }
@@ -152,6 +168,24 @@ mod tests {
             to_second.recv().await.map(|a| (a.done, a.text)),
             Some((false, "the worker ended".into()))
         );
+    }
+
+    #[tokio::test]
+    async fn it_is_known_whether_profiling_is_paused() {
+        let (desk, mut questions) = desk();
+        let mut pending = Pending::default();
+        for (question, done, want) in [
+            (Question::Pause, false, None),
+            (Question::Pause, true, Some(true)),
+            (Question::Fields, true, None),
+            (Question::Resume, true, Some(false)),
+        ] {
+            let _answers = desk.ask(question).await.unwrap();
+            pending.order(MonoNs(0), questions.recv().await.unwrap());
+            let answer = Answer { done, ..answer(pending.last_id, "", false) };
+            assert_eq!(pending.answer(answer), want, "{question:?} {done}");
+        }
+        assert_eq!(pending.answer(answer(99, "", false)), None, "nobody asked");
     }
 
     #[tokio::test]

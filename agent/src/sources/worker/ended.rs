@@ -6,6 +6,7 @@ use super::states::Without;
 
 /// There is no worker: it ended by itself.
 pub(super) const ENDED: Without = Without {
+    pid: 0,
     reason: "down",
     what: "the worker process ended; a new one is started",
     remedy: "look at the lines before this one and at the kernel log; a vendor's library may have crashed",

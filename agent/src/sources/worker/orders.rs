@@ -32,6 +32,7 @@ pub fn configure(config: &WorkerConfig, host: &HostRoot) -> Configure {
         health_interval_ms: ms(config.health_interval),
         only_look: false,
         sysfs: path(Some(&host.sys)),
+        paused: false,
     }
 }
 

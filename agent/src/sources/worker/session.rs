@@ -28,8 +28,9 @@ use crate::wire::{Decoder, FrameError, Order, PROTOCOL, Report, encode, order, r
 
 /// How often deadlines are looked at.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often memory is looked at.
+/// How often memory is looked at, and how often when it is near the budget.
 const WEIGH: Duration = Duration::from_secs(5);
+const WEIGH_NEAR: Duration = Duration::from_secs(1);
 /// What an ordered end may take, a little more than the worker gives its threads: then SIGKILL.
 const LET_GO: Duration = Duration::from_millis(2_200);
 /// The same when the whole agent ends.
@@ -235,6 +236,9 @@ impl<'a> Session<'a> {
         }
         let may_replace = self.shared.throttle.may_replace(mono_now());
         let budget = self.shared.config.memory_limit;
+        if memory::is_near(usage.resident, budget) {
+            self.weigh_at = Instant::now() + WEIGH_NEAR;
+        }
         let why = match memory::judge(usage.resident, budget, may_replace) {
             Verdict::Keep => return,
             Verdict::Replace => Why::Replaced,
@@ -326,7 +330,10 @@ impl<'a> Session<'a> {
                 }
                 self.tell().await;
             }
-            Aside::Answer(answer) => self.pending.answer(answer),
+            Aside::Answer(answer) => {
+                let paused = self.pending.answer(answer);
+                self.shared.paused = paused.unwrap_or(self.shared.paused);
+            }
             Aside::Bind(true) => self.shared.hold.release(Reason::Bind),
             Aside::Bind(false) => self.shared.hold.take_after(Reason::Bind),
         }

@@ -251,24 +251,6 @@ async fn a_worker_that_is_just_started_at_a_release_is_never_configured() {
 }
 
 #[tokio::test]
-async fn no_worker_is_started_once_the_driver_is_released() {
-    let (hold, (_desk, questions), telemetry) = (DriverHold::default(), desk(), Telemetry::default());
-    let parts = Parts {
-        config: config(),
-        host: HostRoot::default(),
-        lock_dir: None,
-        hold: hold.clone(),
-        questions,
-        board: super::board::Board::default(),
-    };
-    let mut worker = Worker::new(parts, &telemetry);
-    let (tx, _signals) = queue(10);
-    hold.release(Reason::Manual); // after the source found that nothing is in the way
-    worker.work(&Outlet::new(tx, "worker", &telemetry), &CancellationToken::new()).await;
-    assert!(worker.spawner.is_none() && !hold.now().worker);
-}
-
-#[tokio::test]
 async fn above_its_memory_budget_it_is_ordered_to_end() {
     let mut worker = Played::start(WorkerConfig { memory_limit: 1, ..config() }).await;
     assert_eq!(worker.order().await, order::Kind::End(order_end()));
@@ -289,39 +271,4 @@ async fn questions_reach_the_worker_and_end_with_it() {
     let answer = soon("an answer", second.recv()).await.unwrap();
     assert_eq!((answer.done, &*answer.text), (false, "the worker ended"));
     worker.ended().await;
-}
-
-#[test]
-fn an_unload_that_happened_is_over_when_the_module_is_back() {
-    let sys = crate::test_dir::TestDir::new();
-    let host = HostRoot { sys: sys.path().to_path_buf(), ..HostRoot::default() };
-    let module = sys.path().join("module/nvidia");
-    std::fs::create_dir_all(&module).unwrap();
-    let (hold, (_desk, questions)) = (DriverHold::default(), desk());
-    let parts = Parts {
-        config: Config::default().worker,
-        host,
-        lock_dir: None,
-        hold: hold.clone(),
-        questions,
-        board: super::board::Board::default(),
-    };
-    let mut worker = Worker::new(parts, &Telemetry::default());
-    let mut reason = || worker.blocked().map(|why| why.reason);
-    assert_eq!(reason(), None);
-    hold.release(Reason::Unload);
-    assert_eq!(reason(), Some("released"), "it may be unloaded any moment");
-    std::fs::remove_dir(&module).unwrap();
-    assert_eq!(reason(), Some("released"), "there is nothing to take");
-    std::fs::create_dir(&module).unwrap();
-    assert_eq!((reason(), hold.now().released), (None, None));
-    for by_hand in [Reason::Manual, Reason::Eviction] {
-        hold.release(by_hand);
-        std::fs::remove_dir(&module).unwrap();
-        assert_eq!(reason(), Some("released"));
-        std::fs::create_dir(&module).unwrap();
-        assert_eq!(reason(), Some("released"), "nobody took it again");
-        hold.take();
-        assert_eq!(reason(), None);
-    }
 }
