@@ -67,6 +67,9 @@ pub struct Configure {
     /// Profiling is paused, by an order to an earlier worker.
     #[prost(bool, tag = "11")]
     pub paused: bool,
+    /// Host engines that `auto` leaves out, by address, as they hung lately; `*` for all of them.
+    #[prost(string, repeated, tag = "12")]
+    pub skip: Vec<String>,
 }
 
 /// A watch group.

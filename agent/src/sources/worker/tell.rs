@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::board::{Board, Standing};
 use super::refused::Refused;
 use super::states::Change;
-use super::undelivered::{Refusal, Undelivered};
+use super::undelivered::{Put, Undelivered};
 use crate::host::mono_now;
 use crate::model::Signal;
 use crate::model::signal::REPLACEMENT;
@@ -56,9 +56,9 @@ impl Tell {
         let mut patience = PATIENCE; // one wait for all of them
         for signal in signals.drain(..) {
             match self.undelivered.put(signal) {
-                Ok(()) => {}
-                Err(Refusal::Full) => self.refused.pipeline.add(1),
-                Err(Refusal::Value(value)) => {
+                Put::Kept => {}
+                Put::Full => self.refused.pipeline.add(1),
+                Put::Value(value) => {
                     // A device is told of before its values.
                     self.deliver(outlet, &mut patience).await;
                     outlet.offer(value);

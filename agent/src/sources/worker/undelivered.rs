@@ -50,9 +50,9 @@ pub struct Undelivered {
 }
 
 impl Undelivered {
-    /// Takes a state change; gives back what is none, and what has no room.
-    pub fn put(&mut self, signal: Signal) -> Result<(), Refusal> {
-        let Some(about) = About::of(&signal) else { return Err(Refusal::Value(signal)) };
+    /// Takes a state change; gives back what is none.
+    pub fn put(&mut self, signal: Signal) -> Put {
+        let Some(about) = About::of(&signal) else { return Put::Value(signal) };
         if let Signal::GpuState { hw_id, state: DeviceState::Gone, .. } = &signal {
             // Its identity is of no use any more; one that is told later has to come after this.
             self.remove(&About::Gpu(hw_id.clone()));
@@ -60,7 +60,7 @@ impl Undelivered {
         // An identity keeps its place: what refers to it comes after it. A state moves to the end.
         let place = self.remove(&about).filter(|_| matches!(about, About::Gpu(_)));
         if self.order.len() >= KEPT_MAX {
-            return Err(Refusal::Full);
+            return Put::Full;
         }
         let place = place.unwrap_or_else(|| {
             self.last += 1;
@@ -68,7 +68,7 @@ impl Undelivered {
         });
         self.places.insert(about, place);
         self.order.insert(place, signal);
-        Ok(())
+        Put::Kept
     }
 
     /// What is to be delivered next.
@@ -94,9 +94,11 @@ impl Undelivered {
     }
 }
 
-/// Why a signal is not kept.
+/// What became of a signal.
 #[derive(Debug, PartialEq)]
-pub enum Refusal {
+pub enum Put {
+    /// It is on its way.
+    Kept,
     /// It is no state change.
     Value(Signal),
     /// There is no room.
@@ -136,7 +138,7 @@ mod tests {
         use DeviceState::{Gone, Lost, Ok};
         let check = |put: &[Signal], want: &[Signal]| {
             let mut kept = Undelivered::default();
-            put.iter().for_each(|signal| kept.put(signal.clone()).unwrap());
+            put.iter().for_each(|signal| assert_eq!(kept.put(signal.clone()), Put::Kept));
             let mut out = Vec::new();
             while let Some(signal) = kept.first() {
                 out.push(signal.clone());
@@ -156,7 +158,7 @@ mod tests {
     fn values_are_not_kept_and_the_rest_is_bounded() {
         let mut kept = Undelivered::default();
         let tick = Signal::Tick { at: MonoNs(0) };
-        assert_eq!(kept.put(tick.clone()), Err(Refusal::Value(tick)));
+        assert_eq!(kept.put(tick.clone()), Put::Value(tick));
         let uses = |pid: usize, end| {
             let uses = Uses {
                 pid: Pid(u32::try_from(pid).unwrap()),
@@ -168,10 +170,10 @@ mod tests {
             Signal::Uses { at: MonoNs(0), uses }
         };
         for pid in 1..=KEPT_MAX {
-            assert_eq!(kept.put(uses(pid, false)), Ok(()));
+            assert_eq!(kept.put(uses(pid, false)), Put::Kept);
         }
-        assert_eq!(kept.put(uses(KEPT_MAX + 1, false)), Err(Refusal::Full));
-        assert_eq!(kept.put(uses(1, true)), Ok(()), "what is known may change");
+        assert_eq!(kept.put(uses(KEPT_MAX + 1, false)), Put::Full);
+        assert_eq!(kept.put(uses(1, true)), Put::Kept, "what is known may change");
         assert_eq!(kept.first(), Some(&uses(2, false)));
     }
 }
