@@ -124,6 +124,15 @@ impl Deadlines {
         self.stage != Stage::Working
     }
 
+    /// Names of the calls that are late now, the oldest of each library.
+    pub fn hanging(&self) -> impl Iterator<Item = &str> {
+        self.slow
+            .iter()
+            .filter(|slow| slow.late)
+            .filter_map(|slow| slow.told.as_ref())
+            .map(|call| &*call.call)
+    }
+
     /// What is due at `now`.
     pub fn look(&mut self, now: MonoNs, steps: &mut Vec<Step>) {
         let before = self.looked.replace(now).filter(|before| age(now, *before) > STOOD_STILL);

@@ -42,13 +42,13 @@ use crate::host::{HostRoot, mono_now};
 use crate::model::signal::REPLACEMENT;
 use crate::model::{MonoNs, Pid};
 use crate::telemetry::{Counter, Gauge, Telemetry};
-use crate::wire::order::Configure;
 use abandoned::Abandoned;
 use board::Board;
 use desk::Questions;
 use ended::{ENDED, Ended, Why};
 use hold::{AutoTake, DriverHold};
 use intake::Intake;
+use orders::Before;
 use refused::Refused;
 use session::Session;
 use spawn::{Process, Program, Spawner};
@@ -124,8 +124,7 @@ struct Shared {
     tell: Tell,
     refused: Refused,
     throttle: Throttle,
-    /// Profiling is paused, by order; a new worker has to know.
-    paused: bool,
+    before: Before,
     gauges: Gauges,
 }
 
@@ -186,7 +185,7 @@ impl Worker {
             states: States::new(config.dcgm, config.nvml),
             tell: Tell::new(telemetry, refused.clone(), board),
             throttle: Throttle::default(),
-            paused: false,
+            before: Before::default(),
             gauges: Gauges {
                 up: telemetry.gauge("warpgauge.source.up", &[("source", NAME)]),
                 memory: telemetry.gauge("warpgauge.worker.memory.usage", &[]),
@@ -306,8 +305,7 @@ impl Worker {
         self.shared.states.begin();
         let flavour = orders::driver_flavour(&self.host);
         self.shared.intake.begin(Pid(process.pid()), flavour);
-        let configure =
-            Configure { paused: self.shared.paused, ..orders::configure(&self.shared.config, &self.host) };
+        let configure = self.shared.before.configure(mono_now(), &self.shared.config, &self.host);
         let session = Session::new(&mut self.shared, &mut process, outlet);
         let ended = session.run(stream, configure, stop).await;
         let stopped = ended.why == Why::Stopped;

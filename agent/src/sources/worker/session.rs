@@ -198,6 +198,9 @@ impl<'a> Session<'a> {
                 Step::Late(origin, call) => self.shared.states.late(origin, Some(call)),
                 Step::Back(origin) => self.shared.states.late(origin, None),
                 Step::Terminate => {
+                    for call in self.deadlines.hanging() {
+                        self.shared.before.hung(mono_now(), call);
+                    }
                     warn!(
                         pid = self.process.pid(),
                         "A call has not come back for a minute: the worker is ended."
@@ -332,7 +335,8 @@ impl<'a> Session<'a> {
             }
             Aside::Answer(answer) => {
                 let paused = self.pending.answer(answer);
-                self.shared.paused = paused.unwrap_or(self.shared.paused);
+                let before = &mut self.shared.before;
+                before.paused = paused.unwrap_or(before.paused);
             }
             Aside::Bind(true) => self.shared.hold.release(Reason::Bind),
             Aside::Bind(false) => self.shared.hold.take_after(Reason::Bind),
