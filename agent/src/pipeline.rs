@@ -213,7 +213,7 @@ fn start_sources(
     );
     let outlet = Outlet::new(signals.clone(), "kmsg", telemetry);
     running.spawn(supervise(kernel_log, outlet, stop.clone(), telemetry.clone()));
-    let hold = DriverHold::default();
+    let hold = DriverHold::kept_in(config.run_dir.as_deref());
     let (unloads, mut attempts) = mpsc::channel::<UnloadAttempt>(UNLOADS_MAX);
     let releasing = hold.clone();
     running.spawn(async move {

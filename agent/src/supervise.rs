@@ -50,17 +50,30 @@ pub async fn supervise(
                     if !tells_itself {
                         up.set(1);
                         told_up = true;
-                        tell(&outlet, name, None);
                     }
                     publish(&telemetry, name, &said, 0);
                     said.clear();
-                    run.await
+                    let told = async {
+                        if told_up {
+                            tell(&outlet, name, None).await;
+                        }
+                    };
+                    // It goes on while the pipeline is full; if it ends first, only that is told.
+                    tokio::select! {
+                        biased;
+                        exit = &mut run => exit,
+                        () = told => run.await,
+                    }
                 }
             }
         };
         up.set(0);
         if std::mem::take(&mut told_up) {
-            tell(&outlet, name, Some(&exit));
+            tokio::select! {
+                biased;
+                () = tell(&outlet, name, Some(&exit)) => {}
+                () = stop.cancelled() => {}
+            }
         }
         let wait = match exit {
             Exit::Stopped => return,
@@ -90,7 +103,8 @@ pub async fn supervise(
 }
 
 /// What the source knew is no longer looked at once it is down: the stages must hear of it.
-fn tell(outlet: &Outlet, name: &str, exit: Option<&Exit>) {
+/// It waits for room in the pipeline, as it is said once.
+async fn tell(outlet: &Outlet, name: &str, exit: Option<&Exit>) {
     let reason = exit.map(|exit| match exit {
         Exit::Stopped => "stopped",
         Exit::Unavailable(lacks) => lacks.first().map_or("unavailable", |lack| lack.reason),
@@ -102,7 +116,8 @@ fn tell(outlet: &Outlet, name: &str, exit: Option<&Exit>) {
         reason: reason.map(str::to_owned),
         late: None,
     };
-    outlet.offer(Signal::Source { at: mono_now(), source });
+    // A pipeline that has ended needs to know nothing more.
+    let _ = outlet.send(Signal::Source { at: mono_now(), source }).await;
 }
 
 fn publish(telemetry: &Telemetry, source: &'static str, lacks: &[Lack], lacking: u64) {

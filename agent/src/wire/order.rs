@@ -67,7 +67,7 @@ pub struct Configure {
     /// An earlier worker paused profiling and did not resume it: begin with profiling paused.
     #[prost(bool, tag = "11")]
     pub paused: bool,
-    /// Engines that `auto` does not try, by address as `State.how` has it: connecting to them has hung.
+    /// Engines that `auto` does not try, by address as `State.how` has it, or `*` for all: connecting to them has hung.
     #[prost(string, repeated, tag = "12")]
     pub skip: Vec<String>,
 }

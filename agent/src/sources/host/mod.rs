@@ -106,16 +106,18 @@ async fn in_time<T>(mut reading: JoinHandle<T>, outlet: &Outlet) -> Result<T, to
         return read;
     }
     tracing::warn!("A device does not answer a read of its values in sysfs; the round waits for it.");
-    tell(outlet, false);
+    tell(outlet, false).await;
     let read = reading.await;
-    tell(outlet, true);
+    tell(outlet, true).await;
     read
 }
 
-fn tell(outlet: &Outlet, up: bool) {
+/// Waits for room: it is said once, and must not be lost.
+async fn tell(outlet: &Outlet, up: bool) {
     let reason = (!up).then(|| "slow".to_owned());
     let source = SourceState { name: "host".to_owned(), up, reason, late: None };
-    outlet.offer(Signal::Source { at: mono_now(), source });
+    // A pipeline that has ended needs to know nothing more.
+    let _ = outlet.send(Signal::Source { at: mono_now(), source }).await;
 }
 
 /// What is kept from round to round.

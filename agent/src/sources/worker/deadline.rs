@@ -2,9 +2,12 @@
 //!
 //! In: heartbeats (which calls are in flight), and the passing of time. Out: [`Step`]s, each once.
 //! Pure: the time comes in, the signals are sent elsewhere. Each library has its own state: a call that hangs in DCGM
-//! leaves NVML up. Slow engines are often alive, so nothing is killed before a minute has passed.
+//! leaves NVML up. Slow engines are often alive, so nothing is killed before a minute has passed. Time in which the
+//! agent itself stood still (a frozen cgroup, a debugger, a suspended machine) does not count: the worker may have
+//! stood still with it.
 //! What can go wrong: a process that hangs in the kernel does not even end by SIGKILL; it is given up then.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::model::signal::LateCall;
@@ -20,6 +23,14 @@ pub const KILL_AFTER: Duration = Duration::from_secs(30);
 pub const REAP: Duration = Duration::from_secs(5);
 /// A heartbeat older than this is not waited for: what it said is taken to hold still.
 const BEAT_OVERDUE: Duration = Duration::from_millis(750);
+/// Two looks further apart than this: nobody looked, so what happened between them is nobody's fault.
+const STOOD_STILL: Duration = Duration::from_millis(1_500);
+/// So many of these times are left out, so that a starved agent still ends a hung worker one day.
+const STOOD_STILL_MAX: usize = 16;
+/// A library that is slow again within this …
+const AGAIN: Duration = Duration::from_secs(60);
+/// … stays slow until no call of it was late for so long, instead of coming and going with every call.
+const CALM: Duration = Duration::from_secs(10);
 /// Name of the call when it is not a library that is late, but the worker itself.
 pub const SILENT: &str = "worker silent";
 
@@ -56,7 +67,9 @@ pub struct Deadlines {
     born: MonoNs,
     heard: MonoNs,
     in_flight: Vec<Flight>,
-    late: [Option<LateCall>; 2],
+    slow: [Slow; 2],
+    looked: Option<MonoNs>,
+    stood_still: VecDeque<(MonoNs, MonoNs)>,
     stage: Stage,
 }
 
@@ -76,7 +89,15 @@ enum Stage {
 impl Deadlines {
     /// A worker started at `now`.
     pub fn new(now: MonoNs) -> Self {
-        Self { born: now, heard: now, in_flight: Vec::new(), late: [None, None], stage: Stage::Working }
+        Self {
+            born: now,
+            heard: now,
+            in_flight: Vec::new(),
+            slow: Default::default(),
+            looked: None,
+            stood_still: VecDeque::new(),
+            stage: Stage::Working,
+        }
     }
 
     /// A heartbeat came in. No call can have begun before the worker.
@@ -103,24 +124,35 @@ impl Deadlines {
         self.stage != Stage::Working
     }
 
+    /// Names of the calls that are late now, the oldest of each library.
+    pub fn hanging(&self) -> impl Iterator<Item = &str> {
+        self.slow
+            .iter()
+            .filter(|slow| slow.late)
+            .filter_map(|slow| slow.told.as_ref())
+            .map(|call| &*call.call)
+    }
+
     /// What is due at `now`.
     pub fn look(&mut self, now: MonoNs, steps: &mut Vec<Step>) {
-        let silence = age(now, self.heard);
+        let before = self.looked.replace(now).filter(|before| age(now, *before) > STOOD_STILL);
+        if let Some(before) = before {
+            self.stood_still.truncate(STOOD_STILL_MAX - 1);
+            self.stood_still.push_front((before, now));
+        }
+        let still = &self.stood_still;
+        let silence = counted(still, now, self.heard);
         // A call that came back since the last heartbeat is not late: believe it until the next one is overdue.
         let as_of = if silence > BEAT_OVERDUE { now } else { self.heard };
         let mut worst = if silence >= LATE { silence } else { Duration::ZERO };
-        for (origin, told) in ORIGINS.into_iter().zip(&mut self.late) {
+        for (origin, told) in ORIGINS.into_iter().zip(&mut self.slow) {
             let of_origin = self.in_flight.iter().filter(|flight| flight.origin == origin);
             let oldest = of_origin.map(|flight| &flight.call).min_by_key(|call| call.began);
-            let late = oldest.filter(|call| age(as_of, call.began) >= LATE).cloned();
-            worst = worst.max(late.as_ref().map_or(Duration::ZERO, |call| age(as_of, call.began)));
+            let late = oldest.filter(|call| counted(still, as_of, call.began) >= LATE).cloned();
+            worst = worst.max(late.as_ref().map_or(Duration::ZERO, |call| counted(still, as_of, call.began)));
             let silent = || LateCall { call: SILENT.to_owned(), hw_id: None, began: self.heard };
             let late = late.or_else(|| (silence >= LATE).then(silent));
-            if *told == late {
-                continue;
-            }
-            steps.push(late.clone().map_or(Step::Back(origin), |call| Step::Late(origin, call)));
-            *told = late;
+            steps.extend(told.look(now, origin, late));
         }
         match self.stage {
             Stage::Working if worst >= TERMINATE => {
@@ -138,6 +170,45 @@ impl Deadlines {
             Stage::Working | Stage::Ending { .. } | Stage::Killed { .. } | Stage::Abandoned => {}
         }
     }
+}
+
+/// What is said of one library.
+#[derive(Debug, Default)]
+struct Slow {
+    told: Option<LateCall>,
+    /// A call is late at the moment.
+    late: bool,
+    /// When one became late; when one was late; both for the last time.
+    became: Option<MonoNs>,
+    was: Option<MonoNs>,
+    /// It is not the first time of late.
+    again: bool,
+}
+
+impl Slow {
+    fn look(&mut self, now: MonoNs, origin: Origin, late: Option<LateCall>) -> Option<Step> {
+        let since = |then: Option<MonoNs>| then.map_or(Duration::MAX, |then| age(now, then));
+        if late.is_some() {
+            if !self.late {
+                self.again = since(self.became) <= AGAIN;
+                self.became = Some(now);
+            }
+            self.was = Some(now);
+        }
+        self.late = late.is_some();
+        let waits = late.is_none() && self.again && since(self.was) < CALM;
+        if waits || self.told == late {
+            return None;
+        }
+        self.told.clone_from(&late);
+        Some(late.map_or(Step::Back(origin), |call| Step::Late(origin, call)))
+    }
+}
+
+/// The time from `then` to `now` but for what was stood still of it.
+fn counted(stood_still: &VecDeque<(MonoNs, MonoNs)>, now: MonoNs, then: MonoNs) -> Duration {
+    let left_out = stood_still.iter().map(|(from, until)| age(now.min(*until), then.max(*from)));
+    age(now, then).saturating_sub(left_out.sum())
 }
 
 fn age(now: MonoNs, then: MonoNs) -> Duration {
@@ -230,6 +301,42 @@ mod tests {
         }
         assert_eq!(due, [(3_000, Step::Kill), (8_000, Step::Abandon)]);
         assert!(deadlines.is_ending());
+    }
+
+    #[test]
+    fn a_library_that_is_slow_again_and_again_stays_slow_until_it_is_calm() {
+        let calls: Vec<_> = (0..5).map(|n| (Origin::Dcgm, n * 4_500, n * 4_500 + 4_000)).collect();
+        let log = run(&calls, NEVER, 60_000);
+        let backs: Vec<_> = log.iter().filter(|(_, step)| *step == Step::Back(Origin::Dcgm)).collect();
+        // The first one is told as over at once; the last is late until 22 s.
+        assert_eq!(backs.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [4_000, 31_750]);
+        assert_eq!(log.last(), Some(&(31_750, Step::Back(Origin::Dcgm))));
+        let rare = run(&[(Origin::Dcgm, 0, 5_000), (Origin::Dcgm, 61_000, 66_000)], NEVER, 80_000);
+        assert_eq!(rare.iter().filter(|(at, _)| [5_000, 66_000].contains(at)).count(), 2, "{rare:?}");
+    }
+
+    #[test]
+    fn time_in_which_the_agent_stood_still_does_not_count() {
+        let mut deadlines = Deadlines::new(ms(0));
+        let mut steps = Vec::new();
+        let flight = || vec![Flight { origin: Origin::Dcgm, call: call("f", 1_000) }];
+        deadlines.heartbeat(ms(1_500), flight());
+        deadlines.look(ms(1_750), &mut steps);
+        deadlines.look(ms(100_000), &mut steps);
+        assert_eq!(steps, [], "neither silent nor late after 98 s of nothing");
+        deadlines.heartbeat(ms(100_100), flight());
+        deadlines.look(ms(100_250), &mut steps);
+        assert_eq!(steps, [], "the worker tells the call's true begin");
+        deadlines.heartbeat(ms(102_500), flight());
+        deadlines.look(ms(101_500), &mut steps);
+        deadlines.look(ms(102_500), &mut steps);
+        assert_eq!(steps, [Step::Late(Origin::Dcgm, call("f", 1_000))], "0.75 s before and 2.5 s after it");
+        let mut starved = Deadlines::new(ms(0));
+        steps.clear();
+        for now in (0..110_000).step_by(2_000) {
+            starved.look(ms(now), &mut steps);
+        }
+        assert!(steps.contains(&Step::Terminate), "who is looked at rarely is ended late, but is ended");
     }
 
     #[test]

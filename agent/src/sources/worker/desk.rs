@@ -74,19 +74,20 @@ impl Asked {
     }
 }
 
+#[derive(Debug)]
+struct Waiting {
+    since: MonoNs,
+    question: Question,
+    answers: mpsc::Sender<Answer>,
+    /// What its answers may still have. Unit: bytes.
+    room: usize,
+}
+
 /// Requests that the present worker has not answered.
 #[derive(Debug, Default)]
 pub struct Pending {
     last_id: u64,
     waiting: BTreeMap<u64, Waiting>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    since: MonoNs,
-    answers: mpsc::Sender<Answer>,
-    /// What its answers may still have. Unit: bytes.
-    room: usize,
 }
 
 impl Pending {
@@ -99,32 +100,41 @@ impl Pending {
         }
         self.last_id += 1;
         let id = self.last_id;
-        self.waiting.insert(id, Waiting { since: now, answers: asked.answers, room: BYTES_MAX });
-        Some(match asked.question {
+        let Asked { question, answers } = asked;
+        self.waiting.insert(id, Waiting { since: now, question, answers, room: BYTES_MAX });
+        Some(match question {
             Question::Pause => order::Kind::Pause(Request { id }),
             Question::Resume => order::Kind::Resume(Request { id }),
             Question::Fields => order::Kind::Fields(Request { id }),
         })
     }
 
-    /// An answer: `text` may be JSON lines, of which nothing is cut off but control characters.
-    pub fn answer(&mut self, mut answer: Answer) {
-        let Some(asker) = self.waiting.get_mut(&answer.id) else { return };
+    /// An answer: `text` may be JSON lines, of which nothing is cut off but control characters. Gives whether profiling
+    /// is paused now, where that is what was done.
+    pub fn answer(&mut self, mut answer: Answer) -> Option<bool> {
+        let asker = self.waiting.get_mut(&answer.id)?;
         let Some(room) = asker.room.checked_sub(answer.text.len()) else {
             answer.text = format!("the worker's answer has more than {BYTES_MAX} bytes");
             (answer.done, answer.more) = (false, false);
             // Who asked has gone, or sees the end of the answers.
             let _ = asker.answers.try_send(answer.clone());
             self.waiting.remove(&answer.id);
-            return;
+            return None;
         };
         asker.room = room;
+        let paused = match asker.question {
+            Question::Pause => Some(true),
+            Question::Resume => Some(false),
+            Question::Fields => None,
+        };
+        let paused = paused.filter(|_| answer.done && !answer.more);
         let (id, more) = (answer.id, answer.more);
         answer.text.retain(|c| c == '\n' || !c.is_control());
         let lost = asker.answers.try_send(answer).is_err();
         if lost || !more {
             self.waiting.remove(&id);
         }
+        paused
     }
 
     /// The worker is gone.
@@ -180,13 +190,31 @@ mod tests {
         let (question, mut answers) = asked(&desk, &mut questions).await;
         pending.order(MonoNs(0), question).unwrap();
         let mebibyte = "x".repeat(1 << 20);
-        (0..6).for_each(|_| pending.answer(answer(1, &mebibyte, true)));
+        (0..6).for_each(|_| assert_eq!(pending.answer(answer(1, &mebibyte, true)), None));
         for _ in 0..4 {
             assert_eq!(answers.recv().await.map(|a| a.text.len()), Some(1 << 20));
         }
         let last = answers.recv().await.unwrap();
         assert!(!last.done && !last.more && last.text.contains("more than 4194304 bytes"), "{}", last.text);
         assert_eq!(answers.recv().await, None);
+    }
+
+    #[tokio::test]
+    async fn it_is_known_whether_profiling_is_paused() {
+        let (desk, mut questions) = desk();
+        let mut pending = Pending::default();
+        for (question, done, want) in [
+            (Question::Pause, false, None),
+            (Question::Pause, true, Some(true)),
+            (Question::Fields, true, None),
+            (Question::Resume, true, Some(false)),
+        ] {
+            let _answers = desk.ask(question).await.unwrap();
+            pending.order(MonoNs(0), questions.recv().await.unwrap());
+            let answer = Answer { done, ..answer(pending.last_id, "", false) };
+            assert_eq!(pending.answer(answer), want, "{question:?} {done}");
+        }
+        assert_eq!(pending.answer(answer(99, "", false)), None, "nobody asked");
     }
 
     #[tokio::test]

@@ -2,18 +2,27 @@
 //!
 //! In: releases and takes by the control socket, the unload watch and DCGM's bind event. Out: a [`Hold`] that the worker
 //! source follows; [`AutoTake`], which ends a release that nobody will end by hand. Both pure but for the clock.
-//! What can go wrong: somebody releases and never takes again; the state says since when and why.
+//! A release by hand outlasts the agent: it is kept as a file. What can go wrong: somebody releases and never takes
+//! again; the state says since when and why. The file cannot be written: it is said, and the release holds until the end.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tracing::{info, warn};
 
 use crate::host::mono_now;
+use crate::host::state_dir::{StateDir, StateDirError};
 use crate::model::MonoNs;
 
 /// How long an automatic release lasts while the driver's module stays loaded.
 const BY_ITSELF: Duration = Duration::from_secs(30);
+
+/// The file that is there while the driver is released by hand.
+const FILE: &str = "released";
+/// Bytes of it that are read; it is only looked at whether it is there.
+const FILE_MAX: u64 = 64;
 
 /// Why the driver was let go of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,33 +67,61 @@ pub struct Hold {
 #[derive(Clone, Debug)]
 pub struct DriverHold {
     tx: Arc<watch::Sender<Hold>>,
+    dir: Option<StateDir>,
 }
 
 impl Default for DriverHold {
     fn default() -> Self {
-        Self { tx: Arc::new(watch::Sender::new(Hold::default())) }
+        Self { tx: Arc::new(watch::Sender::new(Hold::default())), dir: None }
     }
 }
 
 impl DriverHold {
+    /// A state that is kept in `dir` over the agent's end; only a release by hand is.
+    pub fn kept_in(dir: Option<&Path>) -> Self {
+        let dir = dir.map(|dir| StateDir::new(dir.to_path_buf()));
+        let kept = dir.as_ref().map(|dir| dir.read(FILE, FILE_MAX));
+        let hold = Self { dir, ..Self::default() };
+        match kept {
+            Some(Ok(Some(_))) => {
+                info!(
+                    "The driver stays released, as an earlier agent was told; `warpgauge driver take` ends that."
+                );
+                hold.tx.send_modify(|hold| hold.released = Some((Reason::Manual, mono_now())));
+            }
+            Some(Err(error)) => warn!(%error, "It is not known whether the driver was released by hand."),
+            Some(Ok(None)) | None => {}
+        }
+        hold
+    }
+
+    fn keep(&self, what: impl FnOnce(&StateDir) -> Result<(), StateDirError>) {
+        if let Some(Err(error)) = self.dir.as_ref().map(what) {
+            warn!(%error, "Who has the driver is not kept for the next start of the agent.");
+        }
+    }
+
     /// The worker lets go of the driver, within 2 s or by force. A release by hand outlasts the automatic ones.
     pub fn release(&self, reason: Reason) {
+        if reason == Reason::Manual {
+            self.keep(|dir| dir.write(FILE, b"manual\n"));
+        }
         let now = mono_now();
         self.tx.send_if_modified(|hold| {
-            let stronger = match hold.released {
-                None => true,
-                Some((before, _)) => before != reason && !reason.is_automatic(),
+            let released = match hold.released {
+                None => (reason, now),
+                // Somebody tries again: the time in which that may succeed begins anew.
+                Some((before, _)) if before.is_automatic() && reason.is_automatic() => (before, now),
+                Some((before, since)) if before.is_automatic() || !reason.is_automatic() => (reason, since),
+                Some(stays) => stays,
             };
-            if stronger {
-                let since = hold.released.map_or(now, |(_, since)| since);
-                hold.released = Some((reason, since));
-            }
-            stronger
+            hold.released.replace(released) != Some(released)
         });
     }
 
     /// The driver may be used again, whoever had it released.
     pub fn take(&self) {
+        self.keep(|dir| dir.remove(FILE));
         self.tx.send_if_modified(|hold| hold.released.take().is_some());
     }
 
@@ -128,6 +165,11 @@ impl AutoTake {
         Self { began: now, was_gone: false }
     }
 
+    /// The release began anew, or did not.
+    pub fn began_at(&mut self, began: MonoNs) {
+        self.began = self.began.max(began);
+    }
+
     /// Whether the driver is to be taken, given whether its module is loaded.
     pub fn look(&mut self, now: MonoNs, module_is_there: bool) -> bool {
         if !module_is_there {
@@ -141,6 +183,7 @@ impl AutoTake {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_dir::TestDir;
 
     #[test]
     fn a_release_by_hand_outlasts_the_automatic_ones() {
@@ -160,6 +203,46 @@ mod tests {
         assert_eq!(reason(), None);
         hold.set_worker(true);
         assert!(hold.now().worker);
+    }
+
+    #[test]
+    fn only_a_release_by_hand_outlasts_the_agent() {
+        let dir = TestDir::new();
+        let run_dir = dir.path().join("run");
+        let start = || DriverHold::kept_in(Some(&run_dir));
+        let reason = || start().now().released.map(|(reason, _)| reason);
+        assert_eq!(reason(), None, "no directory yet");
+        for (release, want) in [
+            (Reason::Unload, None),
+            (Reason::Bind, None),
+            (Reason::Eviction, None),
+            (Reason::Manual, Some(Reason::Manual)),
+        ] {
+            start().release(release);
+            assert_eq!(reason(), want, "{release:?}");
+        }
+        start().take();
+        assert_eq!(reason(), None);
+        std::os::unix::fs::symlink("/etc/hostname", run_dir.join(FILE)).unwrap();
+        assert_eq!(reason(), None, "a link is not believed");
+    }
+
+    #[test]
+    fn a_repeated_attempt_gets_all_of_its_time() {
+        let hold = DriverHold::default();
+        let since = || hold.now().released.map(|(_, since)| since).unwrap();
+        hold.release(Reason::Unload);
+        let first = since();
+        hold.release(Reason::Unload);
+        let second = since();
+        assert!(first < second);
+        hold.release(Reason::Manual);
+        hold.release(Reason::Unload);
+        assert_eq!(hold.now().released, Some((Reason::Manual, second)), "not by an automatic one");
+        let s = |s: u64| MonoNs(s * 1_000_000_000);
+        let mut auto = AutoTake::new(s(0));
+        auto.began_at(s(20));
+        assert_eq!((auto.look(s(30), true), auto.look(s(50), true)), (false, true));
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod board;
 pub mod clean;
 pub mod deadline;
 pub mod desk;
+mod ended;
 pub mod events;
 pub mod hold;
 pub mod intake;
@@ -25,6 +26,7 @@ pub mod spawn;
 pub mod states;
 pub mod tell;
 pub mod throttle;
+pub mod undelivered;
 pub mod values;
 
 use std::path::{Path, PathBuf};
@@ -37,16 +39,18 @@ use tracing::warn;
 use super::{Exit, Lack, Outlet, Source};
 use crate::config::WorkerConfig;
 use crate::host::{HostRoot, mono_now};
-use crate::model::Pid;
 use crate::model::signal::REPLACEMENT;
+use crate::model::{MonoNs, Pid};
 use crate::telemetry::{Counter, Gauge, Telemetry};
 use abandoned::Abandoned;
 use board::Board;
 use desk::Questions;
+use ended::{ENDED, Ended, Why};
 use hold::{AutoTake, DriverHold};
 use intake::Intake;
+use orders::Before;
 use refused::Refused;
-use session::{Ended, Session, Why};
+use session::Session;
 use spawn::{Process, Program, Spawner};
 use states::{States, Without};
 use tell::Tell;
@@ -59,27 +63,39 @@ const LOOK: Duration = Duration::from_millis(250);
 const PROC: &str = "/proc";
 
 const RELEASED: Without = Without {
+    pid: 0,
     reason: "released",
     what: "the driver was let go of, so that it can be unloaded",
     remedy: "`warpgauge driver take` takes it again",
 };
 /// No fault: who reads the state is told that values pause, and nobody is alarmed.
 const REPLACED: Without = Without {
+    pid: 0,
     reason: REPLACEMENT,
     what: "the worker has outgrown its memory budget and is exchanged for a new one",
     remedy: "nothing; if it happens often, raise worker.memory_limit, or update the vendor's libraries",
 };
+/// No fault yet: a former agent's worker that was told to end with it, and has not.
+const HELD: Without = Without {
+    pid: 0,
+    reason: "held",
+    what: "another worker has the driver and is ending",
+    remedy: "nothing yet; if it stays, another agent with the same state directory may run on this node",
+};
 const ABANDONED: Without = Without {
+    pid: 0,
     reason: "abandoned",
     what: "a worker hangs in the kernel and cannot be ended; no new one may touch the driver meanwhile",
     remedy: "look at the kernel log for XIDs and hung tasks; the GPU may need a reset, the node a restart",
 };
 const CRASH_LOOP: Without = Without {
+    pid: 0,
     reason: "crash_loop",
     what: "the worker process ends again and again; the next one is started later",
     remedy: "look at the lines before this one; a vendor's library may crash: try another engine, or worker.dcgm: false",
 };
 const NO_START: Without = Without {
+    pid: 0,
     reason: "no_start",
     what: "the worker process cannot be started",
     remedy: "look at the line before this one; the node may be out of processes or memory",
@@ -108,6 +124,7 @@ struct Shared {
     tell: Tell,
     refused: Refused,
     throttle: Throttle,
+    before: Before,
     gauges: Gauges,
 }
 
@@ -135,6 +152,8 @@ struct Restarts {
 struct Given {
     abandoned: Abandoned,
     process: Option<Process>,
+    /// It is not ours, and has this long to end before it counts as given up.
+    ends_by: Option<MonoNs>,
 }
 
 /// What the source needs.
@@ -166,6 +185,7 @@ impl Worker {
             states: States::new(config.dcgm, config.nvml),
             tell: Tell::new(telemetry, refused.clone(), board),
             throttle: Throttle::default(),
+            before: Before::default(),
             gauges: Gauges {
                 up: telemetry.gauge("warpgauge.source.up", &[("source", NAME)]),
                 memory: telemetry.gauge("warpgauge.worker.memory.usage", &[]),
@@ -207,7 +227,17 @@ impl Worker {
         if let Some(given) = &mut self.abandoned {
             let reaped = given.process.as_mut().is_some_and(|process| process.ended().is_some());
             if !reaped && given.abandoned.lives(Path::new(PROC)) {
-                return Some(ABANDONED);
+                let pid = given.abandoned.pid;
+                match given.ends_by {
+                    Some(ends_by) if now < ends_by => return Some(Without { pid, ..HELD }),
+                    Some(_) => {
+                        given.ends_by = None;
+                        warn!(pid, "Another worker has the driver and does not end: it hangs in the kernel.");
+                        self.shared.gauges.abandoned.set(1);
+                    }
+                    None => {}
+                }
+                return Some(Without { pid, ..ABANDONED });
             }
             self.abandoned = None;
             self.shared.gauges.abandoned.set(0);
@@ -215,6 +245,7 @@ impl Worker {
         }
         if let Some((reason, since)) = self.shared.hold.now().released {
             let auto = self.auto.get_or_insert_with(|| AutoTake::new(since));
+            auto.began_at(since);
             let module = self.host.sys("module/nvidia").exists();
             if !reason.is_automatic() || !auto.look(now, module) {
                 return Some(RELEASED);
@@ -233,7 +264,7 @@ impl Worker {
         tokio::select! {
             _ = hold.changed() => {}
             Some(asked) = self.shared.questions.recv() => {
-                asked.refuse(&format!("there is no worker: {}; {}", why.what, why.remedy));
+                asked.refuse(&format!("there is no worker: {}; {}", why.words(), why.remedy));
             }
             () = tokio::time::sleep(LOOK) => {}
         }
@@ -254,29 +285,34 @@ impl Worker {
     }
 
     async fn work(&mut self, outlet: &Outlet, stop: &CancellationToken) {
+        // First this, then the look: who releases now waits for the worker, or there will be none.
+        self.shared.hold.set_worker(true);
+        if self.shared.hold.now().released.is_some() {
+            return self.shared.hold.set_worker(false);
+        }
         self.shared.throttle.started(mono_now());
         let (mut process, stream) = match self.start().await {
             Ok(started) => started,
             Err(error) => {
                 warn!(%error, "The worker cannot be started.");
                 self.restarts.start.add(1);
+                self.shared.hold.set_worker(false);
                 self.shared.throttle.ended(mono_now());
                 self.shared.states.none(NO_START);
                 return self.tell(outlet).await;
             }
         };
-        self.shared.hold.set_worker(true);
         self.shared.states.begin();
         let flavour = orders::driver_flavour(&self.host);
         self.shared.intake.begin(Pid(process.pid()), flavour);
-        let configure = orders::configure(&self.shared.config, &self.host);
+        let configure = self.shared.before.configure(mono_now(), &self.shared.config, &self.host);
         let session = Session::new(&mut self.shared, &mut process, outlet);
         let ended = session.run(stream, configure, stop).await;
         let stopped = ended.why == Why::Stopped;
         let planned = matches!(ended.why, Why::Replaced | Why::TooBig) && !ended.abandoned;
         self.ended(ended, process);
         if !stopped {
-            let why = self.blocked().unwrap_or(if planned { REPLACED } else { session::ENDED });
+            let why = self.blocked().unwrap_or(if planned { REPLACED } else { ENDED });
             self.shared.states.none(why);
             self.tell(outlet).await;
         }
@@ -300,17 +336,20 @@ impl Worker {
                 self.shared.throttle.ended(now);
             }
         }
-        let pid = match ended.why {
-            Why::Held(pid) => Some((pid, None)),
-            _ => ended.abandoned.then(|| (process.pid(), Some(process))),
-        };
-        match pid {
-            Some((pid, process)) => {
+        let abandoned = |pid| Abandoned::new(Path::new(PROC), pid);
+        match ended.why {
+            Why::Held(pid) => {
+                let ends_by = Some(now.after(deadline::REAP));
+                self.abandoned = Some(Given { abandoned: abandoned(pid), process: None, ends_by });
+            }
+            _ if ended.abandoned => {
+                let pid = process.pid();
                 warn!(pid, "A worker cannot be ended: it hangs in the kernel.");
-                self.abandoned = Some(Given { abandoned: Abandoned::new(Path::new(PROC), pid), process });
+                let process = Some(process);
+                self.abandoned = Some(Given { abandoned: abandoned(pid), process, ends_by: None });
                 self.shared.gauges.abandoned.set(1);
             }
-            None => self.shared.hold.set_worker(false),
+            _ => self.shared.hold.set_worker(false),
         }
     }
 }
@@ -352,3 +391,5 @@ impl Source for Worker {
 mod intake_tests;
 #[cfg(test)]
 mod session_tests;
+#[cfg(test)]
+mod start_tests;

@@ -8,9 +8,41 @@ use std::time::Duration;
 
 use crate::config::WorkerConfig;
 use crate::host::HostRoot;
+use crate::model::MonoNs;
 use crate::wire::order::{Configure, Group};
 
-/// The first order.
+/// How long host engines are left out after one hung while it was connected to.
+const LEFT_OUT: Duration = Duration::from_secs(300);
+/// Names of the calls that connect to one.
+const CONNECTS: &str = "dcgmConnect";
+/// All host engines: the address that hung is not known.
+const ALL: &str = "*";
+
+/// What a new worker has to know of the earlier ones.
+#[derive(Debug, Default)]
+pub struct Before {
+    /// Profiling is paused, by order.
+    pub paused: bool,
+    connect_hung: Option<MonoNs>,
+}
+
+impl Before {
+    /// A worker is ended at `now`, because this call hangs.
+    pub fn hung(&mut self, now: MonoNs, call: &str) {
+        if call.starts_with(CONNECTS) {
+            self.connect_hung = Some(now);
+        }
+    }
+
+    /// The first order to a worker that starts at `now`.
+    pub fn configure(&self, now: MonoNs, config: &WorkerConfig, host: &HostRoot) -> Configure {
+        let since = self.connect_hung.and_then(|hung| now.since(hung));
+        let skip = since.filter(|since| *since < LEFT_OUT).map(|_| ALL.to_owned());
+        Configure { paused: self.paused, skip: skip.into_iter().collect(), ..configure(config, host) }
+    }
+}
+
+/// The first order, to a worker that had none before it.
 pub fn configure(config: &WorkerConfig, host: &HostRoot) -> Configure {
     let path = |path: Option<&Path>| path.and_then(Path::to_str).unwrap_or_default().to_owned();
     Configure {
@@ -64,6 +96,24 @@ mod tests {
         assert_eq!((order.dcgm, order.nvml, &*order.engine, &*order.sysfs), (true, true, "auto", "/sys"));
         assert_eq!((order.nvml_interval_ms, order.health_interval_ms), (1_000, 30_000));
         assert_eq!((&*order.dcgm_library, order.only_look), ("", false));
+    }
+
+    #[test]
+    fn a_new_worker_knows_of_the_pause_and_leaves_out_what_hung_lately() {
+        let (config, host) = (Config::default().worker, HostRoot::default());
+        let s = |s: u64| MonoNs(s * 1_000_000_000);
+        let mut before = Before::default();
+        let told = |before: &Before, now| {
+            let order = before.configure(now, &config, &host);
+            (order.paused, order.skip)
+        };
+        before.hung(s(10), "dcgmGetLatestValues_v2");
+        assert_eq!(told(&before, s(11)), (false, vec![]));
+        before.paused = true;
+        before.hung(s(10), "dcgmConnect_v2");
+        assert_eq!(told(&before, s(11)), (true, vec!["*".to_owned()]));
+        assert_eq!(told(&before, s(309)), (true, vec!["*".to_owned()]));
+        assert_eq!(told(&before, s(310)), (true, vec![]), "it is tried again");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct Refused {
     pub values: Counter,
     /// The worker's own queue had no room for other reports.
     pub others: Counter,
-    /// The pipeline took nothing in time.
+    /// The pipeline took nothing for so long that no more changes could be kept.
     pub pipeline: Counter,
 }
 

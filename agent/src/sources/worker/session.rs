@@ -15,11 +15,11 @@ use tracing::{debug, info, warn};
 use super::Shared;
 use super::deadline::{Deadlines, Step};
 use super::desk::Pending;
+use super::ended::{ENDED, Ended, Why};
 use super::hold::Reason;
 use super::intake::Aside;
 use super::memory::{self, Verdict};
 use super::spawn::Process;
-use super::states::Without;
 use crate::host::{mono_now, process_usage};
 use crate::model::Signal;
 use crate::sources::Outlet;
@@ -28,12 +28,13 @@ use crate::wire::{Decoder, FrameError, Order, PROTOCOL, Report, encode, order, r
 
 /// How often deadlines are looked at.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often memory is looked at.
+/// How often memory is looked at, and how often when it is near the budget.
 const WEIGH: Duration = Duration::from_secs(5);
+const WEIGH_NEAR: Duration = Duration::from_secs(1);
 /// What an ordered end may take, a little more than the worker gives its threads: then SIGKILL.
 const LET_GO: Duration = Duration::from_millis(4_200);
 /// The same when the driver waits for it.
-const LET_GO_AT_BIND: Duration = Duration::from_millis(2_200);
+const LET_GO_WHILE_WAITED_FOR: Duration = Duration::from_millis(2_200);
 /// The same when the whole agent ends.
 const LET_GO_AT_STOP: Duration = Duration::from_millis(300);
 /// Bytes that may wait for a worker that does not read.
@@ -41,40 +42,16 @@ const OUT_MAX: usize = 64 * 1024;
 /// Reports taken before something else gets its turn.
 const REPORTS_AT_ONCE: usize = 64;
 
-/// There is no worker: it ended by itself.
-pub(super) const ENDED: Without = Without {
-    reason: "down",
-    what: "the worker process ended; a new one is started",
-    remedy: "look at the lines before this one and at the kernel log; a vendor's library may have crashed",
-};
+/// Full buffers taken before deadlines are looked at; a socket's own buffer holds no more.
+const READS_AT_ONCE: usize = 8;
 
-/// Why it ended.
+/// What was in the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    /// By itself.
-    Crashed,
-    /// The agent stops.
-    Stopped,
-    /// The driver is released.
-    Released,
-    /// Above its memory budget; a new one may start at once.
-    Replaced,
-    /// Far above its memory budget.
-    TooBig,
-    /// A call did not come back for a minute.
-    Hung,
-    /// It said what cannot be.
-    Protocol,
-    /// Another worker has the driver.
-    Held(u32),
-}
-
-/// How it ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Ended {
-    pub(super) why: Why,
-    /// It is still there: it hangs in the kernel.
-    pub(super) abandoned: bool,
+enum Read {
+    Some,
+    Nothing,
+    /// It is closed, or says what cannot be.
+    Closed,
 }
 
 /// A worker at work.
@@ -88,6 +65,8 @@ pub(super) struct Session<'a> {
     deadlines: Deadlines,
     pending: Pending,
     why: Option<Why>,
+    /// It was told that the driver is released; from then on it has [`LET_GO`], whatever it was ended for before.
+    let_go: bool,
     weigh_at: Instant,
     /// Processor time booked so far.
     booked: (Duration, Duration),
@@ -108,11 +87,19 @@ impl<'a> Session<'a> {
             deadlines: Deadlines::new(mono_now()),
             pending: Pending::default(),
             why: None,
+            let_go: false,
             weigh_at: Instant::now() + LOOK,
             booked: Default::default(),
             dropped: (0, 0),
             signals: Vec::new(),
         }
+    }
+
+    /// For tests: it began at `born`, and has said nothing since.
+    #[cfg(test)]
+    pub(super) fn born(mut self, born: crate::model::MonoNs) -> Self {
+        self.deadlines = Deadlines::new(born);
+        self
     }
 
     /// Runs until the process is gone, or given up.
@@ -122,16 +109,21 @@ impl<'a> Session<'a> {
         configure: Configure,
         stop: &CancellationToken,
     ) -> Ended {
-        self.order(order::Kind::Configure(configure));
         let mut hold = self.shared.hold.subscribe();
+        // What was released while the process came to be is not touched at all.
+        if self.shared.hold.now().released.is_none() {
+            self.order(order::Kind::Configure(configure));
+        }
         let mut tick = interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut open, mut told_to_stop) = (true, false);
         let ended = loop {
-            if self.why.is_none()
-                && let Some((reason, _)) = self.shared.hold.now().released
+            if let Some((reason, _)) = self.shared.hold.now().released
+                && !self.let_go
             {
-                let within = if reason == Reason::Bind { LET_GO_AT_BIND } else { LET_GO };
+                self.let_go = true;
+                // Who releases by hand waits for the engine's own order; the driver does not.
+                let within = if reason == Reason::Manual { LET_GO } else { LET_GO_WHILE_WAITED_FOR };
                 self.end(Why::Released, within);
             }
             tokio::select! {
@@ -141,6 +133,8 @@ impl<'a> Session<'a> {
                     self.end(Why::Stopped, LET_GO_AT_STOP);
                 }
                 _ = tick.tick() => {
+                    // After a pause of the agent it is no silence what waits in the socket.
+                    open = open && self.drain(&stream).await;
                     if let Some(ended) = self.look().await {
                         break ended;
                     }
@@ -151,7 +145,7 @@ impl<'a> Session<'a> {
                     order.into_iter().for_each(|order| self.order(order));
                 }
                 _ = stream.writable(), if open && !self.out.is_empty() => open = self.write(&stream),
-                _ = stream.readable(), if open => open = self.read(&stream).await,
+                _ = stream.readable(), if open => open = self.read(&stream).await != Read::Closed,
             }
             if !open && !self.deadlines.is_ending() {
                 self.closed().await;
@@ -210,6 +204,9 @@ impl<'a> Session<'a> {
                 Step::Late(origin, call) => self.shared.states.late(origin, Some(call)),
                 Step::Back(origin) => self.shared.states.late(origin, None),
                 Step::Terminate => {
+                    for call in self.deadlines.hanging() {
+                        self.shared.before.hung(mono_now(), call);
+                    }
                     warn!(
                         pid = self.process.pid(),
                         "A call has not come back for a minute: the worker is ended."
@@ -248,6 +245,9 @@ impl<'a> Session<'a> {
         }
         let may_replace = self.shared.throttle.may_replace(mono_now());
         let budget = self.shared.config.memory_limit;
+        if memory::is_near(usage.resident, budget) {
+            self.weigh_at = Instant::now() + WEIGH_NEAR;
+        }
         let why = match memory::judge(usage.resident, budget, may_replace) {
             Verdict::Keep => return,
             Verdict::Replace => Why::Replaced,
@@ -267,20 +267,31 @@ impl<'a> Session<'a> {
         true
     }
 
-    /// False when the socket is closed, or says what cannot be.
-    async fn read(&mut self, stream: &UnixStream) -> bool {
+    /// Takes what waits in the socket; false when it is closed.
+    async fn drain(&mut self, stream: &UnixStream) -> bool {
+        for _ in 0..READS_AT_ONCE {
+            match self.read(stream).await {
+                Read::Some => {}
+                Read::Nothing => break,
+                Read::Closed => return false,
+            }
+        }
+        true
+    }
+
+    async fn read(&mut self, stream: &UnixStream) -> Read {
         let mut buffer = [0; 64 * 1024];
         match stream.try_read(&mut buffer) {
-            Ok(0) => return false,
+            Ok(0) => return Read::Closed,
             Ok(n) => self.decoder.push(buffer.get(..n).unwrap_or_default()),
-            Err(error) if is_passing(error.kind()) => return true,
-            Err(_) => return false,
+            Err(error) if is_passing(error.kind()) => return Read::Nothing,
+            Err(_) => return Read::Closed,
         }
         let mut signals = std::mem::take(&mut self.signals);
         let open = self.take_reports(&mut signals).await;
         self.shared.tell.signals(self.outlet, &mut signals).await;
         self.signals = signals;
-        open
+        if open { Read::Some } else { Read::Closed }
     }
 
     async fn take_reports(&mut self, signals: &mut Vec<Signal>) -> bool {
@@ -329,7 +340,11 @@ impl<'a> Session<'a> {
                 self.tell().await;
             }
             Aside::Note(note) => self.shared.tell.note(&note),
-            Aside::Answer(answer) => self.pending.answer(answer),
+            Aside::Answer(answer) => {
+                let paused = self.pending.answer(answer);
+                let before = &mut self.shared.before;
+                before.paused = paused.unwrap_or(before.paused);
+            }
             Aside::Bind(true) => self.shared.hold.release(Reason::Bind),
             Aside::Bind(false) => self.shared.hold.take_after(Reason::Bind),
         }

@@ -1,6 +1,7 @@
 //! One worker's life, with the test in the worker's place: its process is a real one that does nothing.
 
-use std::process::Command;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,14 +12,15 @@ use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::desk::{Question, desk};
+use super::ended::{Ended, Why};
 use super::hold::{DriverHold, Reason};
-use super::session::{Ended, Session, Why};
+use super::session::Session;
 use super::spawn::Process;
 use super::{Parts, Worker};
 use crate::config::{Config, WorkerConfig};
 use crate::host::{HostRoot, mono_now};
-use crate::model::Signal;
 use crate::model::signal::SourceState;
+use crate::model::{MonoNs, Signal};
 use crate::sources::{Outlet, queue};
 use crate::telemetry::Telemetry;
 use crate::wire::order::Configure;
@@ -44,10 +46,21 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 impl Played {
+    /// A worker that has its first order, and has greeted.
     async fn start(config: WorkerConfig) -> Self {
+        let hold = DriverHold::default();
+        let mut played = Self::with(config, hold, sleep(), mono_now());
+        assert_eq!(played.order().await, order::Kind::Configure(Configure::default()));
+        let hello = Hello { protocol: PROTOCOL, rights_given_up: 1, ..Hello::default() };
+        played.report(Kind::Hello(hello)).await;
+        played
+    }
+
+    /// A worker that has been silent since `born`.
+    fn with(config: WorkerConfig, hold: DriverHold, child: Child, born: MonoNs) -> Self {
         let telemetry = Telemetry::default();
         let (desk, questions) = desk();
-        let (hold, stop) = (DriverHold::default(), CancellationToken::new());
+        let stop = CancellationToken::new();
         let parts = Parts {
             config,
             host: HostRoot::default(),
@@ -62,17 +75,13 @@ impl Played {
         let (socket, theirs) = UnixStream::pair().unwrap();
         let stopped = stop.clone();
         let session = tokio::spawn(async move {
-            let mut process = Process::of(Command::new("sleep").arg("60").spawn().unwrap());
+            let mut process = Process::of(child);
             shared.throttle.started(mono_now());
-            let session = Session::new(&mut shared, &mut process, &outlet);
+            let session = Session::new(&mut shared, &mut process, &outlet).born(born);
             session.run(theirs, Configure::default(), &stopped).await
         });
         let decoder = Decoder::default();
-        let mut played = Self { socket, decoder, signals, hold, desk, stop, telemetry, session };
-        assert_eq!(played.order().await, order::Kind::Configure(Configure::default()));
-        let hello = Hello { protocol: PROTOCOL, rights_given_up: 1, ..Hello::default() };
-        played.report(Kind::Hello(hello)).await;
-        played
+        Self { socket, decoder, signals, hold, desk, stop, telemetry, session }
     }
 
     async fn report(&mut self, kind: Kind) {
@@ -111,6 +120,19 @@ impl Played {
     async fn ended(self) -> Ended {
         soon("the session's end", self.session).await.unwrap()
     }
+}
+
+fn sleep() -> Child {
+    Command::new("sleep").arg("60").spawn().unwrap()
+}
+
+/// A process that SIGTERM does not end.
+fn deaf() -> Child {
+    let mut command = Command::new("sh");
+    let mut child =
+        command.args(["-c", "trap '' TERM; echo; exec sleep 60"]).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    child
 }
 
 fn config() -> WorkerConfig {
@@ -207,6 +229,28 @@ async fn a_bind_event_lets_go_of_the_driver_and_a_hung_worker_is_killed_for_it()
 }
 
 #[tokio::test]
+async fn a_release_does_not_wait_for_a_worker_that_is_ended_for_its_silence() {
+    let born = MonoNs(mono_now().0.saturating_sub(61_000_000_000));
+    let mut worker = Played::with(config(), DriverHold::default(), deaf(), born);
+    let slow = worker.source().await;
+    assert_eq!(slow.reason.as_deref(), Some("slow"), "SIGTERM was sent in the same look");
+    let began = mono_now();
+    worker.hold.release(Reason::Manual);
+    assert_eq!(worker.ended().await, Ended { why: Why::Hung, abandoned: false });
+    let took = mono_now().since(began).unwrap();
+    assert!(took < Duration::from_secs(4), "not the 30 s that a hung call has: {took:?}");
+}
+
+#[tokio::test]
+async fn a_worker_that_is_just_started_at_a_release_is_never_configured() {
+    let hold = DriverHold::default();
+    hold.release(Reason::Manual);
+    let mut worker = Played::with(config(), hold, sleep(), mono_now());
+    assert_eq!(worker.order().await, order::Kind::End(order_end()), "the first order is the last");
+    assert_eq!(worker.ended().await, Ended { why: Why::Released, abandoned: false });
+}
+
+#[tokio::test]
 async fn above_its_memory_budget_it_is_ordered_to_end() {
     let mut worker = Played::start(WorkerConfig { memory_limit: 1, ..config() }).await;
     assert_eq!(worker.order().await, order::Kind::End(order_end()));
@@ -227,39 +271,4 @@ async fn questions_reach_the_worker_and_end_with_it() {
     let answer = soon("an answer", second.recv()).await.unwrap();
     assert_eq!((answer.done, &*answer.text), (false, "the worker ended"));
     worker.ended().await;
-}
-
-#[test]
-fn an_unload_that_happened_is_over_when_the_module_is_back() {
-    let sys = crate::test_dir::TestDir::new();
-    let host = HostRoot { sys: sys.path().to_path_buf(), ..HostRoot::default() };
-    let module = sys.path().join("module/nvidia");
-    std::fs::create_dir_all(&module).unwrap();
-    let (hold, (_desk, questions)) = (DriverHold::default(), desk());
-    let parts = Parts {
-        config: Config::default().worker,
-        host,
-        lock_dir: None,
-        hold: hold.clone(),
-        questions,
-        board: super::board::Board::default(),
-    };
-    let mut worker = Worker::new(parts, &Telemetry::default());
-    let mut reason = || worker.blocked().map(|why| why.reason);
-    assert_eq!(reason(), None);
-    hold.release(Reason::Unload);
-    assert_eq!(reason(), Some("released"), "it may be unloaded any moment");
-    std::fs::remove_dir(&module).unwrap();
-    assert_eq!(reason(), Some("released"), "there is nothing to take");
-    std::fs::create_dir(&module).unwrap();
-    assert_eq!((reason(), hold.now().released), (None, None));
-    for by_hand in [Reason::Manual, Reason::Eviction] {
-        hold.release(by_hand);
-        std::fs::remove_dir(&module).unwrap();
-        assert_eq!(reason(), Some("released"));
-        std::fs::create_dir(&module).unwrap();
-        assert_eq!(reason(), Some("released"), "nobody took it again");
-        hold.take();
-        assert_eq!(reason(), None);
-    }
 }

@@ -36,6 +36,8 @@ pub struct States {
 /// Why there is no worker, and what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Without {
+    /// Of which process; 0: of none.
+    pub pid: u32,
     /// A short word.
     pub reason: &'static str,
     /// For people.
@@ -52,6 +54,16 @@ struct Known {
     reported: Option<report::State>,
     late: Option<LateCall>,
     told: Option<SourceState>,
+}
+
+impl Without {
+    /// For people, with the process.
+    pub fn words(&self) -> String {
+        match self.pid {
+            0 => self.what.to_owned(),
+            pid => format!("{} (process {pid})", self.what),
+        }
+    }
 }
 
 impl States {
@@ -108,7 +120,7 @@ impl Known {
             if !self.expected && self.told.is_none() {
                 return None;
             }
-            (state(false, Some(why.reason.to_owned()), None), why.what.to_owned(), why.remedy.to_owned())
+            (state(false, Some(why.reason.to_owned()), None), why.words(), why.remedy.to_owned())
         } else if let Some(late) = self.late.as_ref().filter(|_| self.expected || self.reported.is_some()) {
             let device = late.hw_id.as_deref().map_or(String::new(), |hw_id| format!(" for {hw_id}"));
             let what = format!("{}{device} has not come back", late.call);
@@ -138,7 +150,7 @@ mod tests {
         report::State { name: name.to_owned(), up, reason: reason.to_owned(), ..report::State::default() }
     }
 
-    const GONE: Without = Without { reason: "down", what: "it ended", remedy: "none" };
+    const GONE: Without = Without { pid: 0, reason: "down", what: "it ended", remedy: "none" };
 
     fn told(states: &mut States) -> Vec<(&'static str, bool, String)> {
         let changes = states.changes().into_iter();

@@ -1,8 +1,8 @@
 //! The way out of the worker source: signals into the pipeline, states into logs and gauges.
 //!
 //! In: signals and state changes. Out: the same, where they belong.
-//! What can go wrong: the pipeline takes nothing. Values are dropped at once, what tells of a change waits a moment;
-//! both are counted.
+//! What can go wrong: the pipeline takes nothing. Values are dropped at once and counted; what tells of a change waits a
+//! moment, then it is kept and tried again with whatever is told next, and with each look.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use super::board::{Board, Standing};
 use super::clean;
 use super::refused::Refused;
 use super::states::Change;
+use super::undelivered::{Put, Undelivered};
 use crate::host::mono_now;
 use crate::model::Signal;
 use crate::model::signal::REPLACEMENT;
@@ -39,6 +40,7 @@ pub struct Tell {
     lacks: BTreeMap<&'static str, String>,
     /// Notes that were logged, by source, reason and words.
     notes: BTreeSet<(String, String, String)>,
+    undelivered: Undelivered,
 }
 
 impl Tell {
@@ -52,30 +54,42 @@ impl Tell {
             reasons: BTreeSet::new(),
             lacks: BTreeMap::new(),
             notes: BTreeSet::new(),
+            undelivered: Undelivered::default(),
         }
     }
 
     /// Hands signals on.
-    pub async fn signals(&self, outlet: &Outlet, signals: &mut Vec<Signal>) {
-        let mut patient = true; // one wait for all of them
+    pub async fn signals(&mut self, outlet: &Outlet, signals: &mut Vec<Signal>) {
+        let mut patience = PATIENCE; // one wait for all of them
         for signal in signals.drain(..) {
-            match signal {
-                Signal::Samples { .. } | Signal::Processes { .. } | Signal::VendorCalls { .. } => {
-                    outlet.offer(signal);
+            match self.undelivered.put(signal) {
+                Put::Kept => {}
+                Put::Full => self.refused.pipeline.add(1),
+                Put::Value(value) => {
+                    // A device is told of before its values.
+                    self.deliver(outlet, &mut patience).await;
+                    outlet.offer(value);
                 }
-                _ if patient => {
-                    if timeout(PATIENCE, outlet.send(signal)).await.is_err() {
-                        self.refused.pipeline.add(1);
-                        patient = false;
-                    }
-                }
-                _ => outlet.offer(signal),
             }
+        }
+        self.deliver(outlet, &mut patience).await;
+    }
+
+    /// Delivers what there is room for; `patience` is spent at the first that has none.
+    async fn deliver(&mut self, outlet: &Outlet, patience: &mut Duration) {
+        while let Some(signal) = self.undelivered.first() {
+            // At its end the pipeline takes nothing more, and needs nothing more.
+            if timeout(*patience, outlet.send(signal.clone())).await.is_err() {
+                *patience = Duration::ZERO;
+                return;
+            }
+            self.undelivered.delivered();
         }
     }
 
     /// Says what changed: to the stages, in the log, in `warpgauge.source.*`.
     pub async fn changes(&mut self, outlet: &Outlet, changes: Vec<Change>) {
+        let mut patience = Duration::ZERO;
         for change in changes {
             self.board.put(Standing::from(&change));
             let Change { source, name, what, remedy, .. } = change;
@@ -102,6 +116,7 @@ impl Tell {
             }
             self.signals(outlet, &mut vec![Signal::Source { at: mono_now(), source }]).await;
         }
+        self.deliver(outlet, &mut patience).await;
     }
 
     /// Logs a note once and counts it. The words are the worker's: cleaned, and bounded in number.
@@ -134,6 +149,9 @@ impl Tell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::MonoNs;
+    use crate::model::signal::SourceState;
+    use crate::sources::queue;
 
     #[test]
     fn a_note_is_counted_each_time_and_remembered_once() {
@@ -154,5 +172,36 @@ mod tests {
         assert_eq!(tell.refused.invalid.get(), 1);
         (0..NOTES_MAX + 10).for_each(|n| tell.note(&note("conflict", &n.to_string())));
         assert_eq!(tell.notes.len(), NOTES_MAX, "bounded");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_found_the_pipeline_full_is_told_once_there_is_room() {
+        let telemetry = Telemetry::default();
+        let (tx, mut pipeline) = queue(1);
+        let outlet = Outlet::new(tx, "worker", &telemetry);
+        let mut tell = Tell::new(&telemetry, Refused::new(&telemetry), Board::default());
+        let change = |name: &'static str, up| Change {
+            source: SourceState { name: name.to_owned(), up, reason: None, late: None },
+            name,
+            what: String::new(),
+            remedy: String::new(),
+            library: String::new(),
+        };
+        outlet.offer(Signal::Tick { at: MonoNs(1) });
+        tell.changes(&outlet, vec![change("dcgm", false), change("nvml", true)]).await;
+        tell.changes(&outlet, vec![change("dcgm", true)]).await;
+        let mut told = Vec::new();
+        for _ in 0..4 {
+            match pipeline.try_recv() {
+                Ok(Signal::Source { source, .. }) => told.push((source.name, source.up)),
+                Ok(other) => assert_eq!(other, Signal::Tick { at: MonoNs(1) }),
+                Err(_) => told.push(("nothing".to_owned(), false)),
+            }
+            tell.changes(&outlet, Vec::new()).await; // a look
+        }
+        let want = [("nvml", true), ("dcgm", true), ("nothing", false)];
+        assert_eq!(told, want.map(|(name, up)| (name.to_owned(), up)));
+        let dropped = telemetry.counter("warpgauge.worker.frames.dropped", &[("reason", "pipeline_full")]);
+        assert_eq!(dropped.get(), 0);
     }
 }

@@ -31,14 +31,17 @@ impl Choice {
     }
 }
 
+/// Stands for every host engine that `auto` knows.
+const ALL: &str = "*";
+
 /// What to try, in order. `had_host`: how long ago a host engine of `auto` went away; `skip`: names of what `auto` does
-/// not try, since connecting to it has hung.
+/// not try, since connecting to it has hung; [`ALL`] for every host engine.
 pub(super) fn candidates(engine: &str, had_host: Option<Duration>, skip: &[String]) -> Vec<Choice> {
     let host = |address: &str| Choice::Host(address.to_owned());
     match engine.trim() {
         "" | "auto" => {
             let mut all = vec![host(SOCKET), host(LOCAL)];
-            all.retain(|choice| !skip.contains(&choice.name()));
+            all.retain(|choice| !skip.iter().any(|skip| skip == ALL || *skip == choice.name()));
             if had_host.is_none_or(|ago| ago >= GRACE) {
                 all.push(Choice::Embedded);
             }
@@ -69,6 +72,8 @@ mod tests {
         let check =
             |engine: &str, had_host: Option<u64>, want: &[&str]| check_without(engine, had_host, "", want);
         check_without("auto", None, "tcp://localhost:5555", &["unix:///tmp/nv-hostengine", "embedded"]);
+        check_without("auto", None, "*", &["embedded"]);
+        check_without("node7:5555", None, "*", &["tcp://node7:5555"]);
         check_without("node7:5555", None, "tcp://node7:5555", &["tcp://node7:5555"]);
         check("auto", None, &["unix:///tmp/nv-hostengine", "tcp://localhost:5555", "embedded"]);
         check("auto", Some(5), &["unix:///tmp/nv-hostengine", "tcp://localhost:5555"]);

@@ -1,0 +1,88 @@
+//! When a worker may be started, and when not.
+
+use std::process::Command;
+
+use tokio_util::sync::CancellationToken;
+
+use super::board::Board;
+use super::desk::desk;
+use super::ended::{Ended, Why};
+use super::hold::{DriverHold, Reason};
+use super::spawn::Process;
+use super::{Parts, Worker};
+use crate::config::Config;
+use crate::host::{HostRoot, mono_now};
+use crate::sources::{Outlet, queue};
+use crate::telemetry::Telemetry;
+
+fn worker(hold: &DriverHold, host: HostRoot, telemetry: &Telemetry) -> Worker {
+    let (_, questions) = desk();
+    let parts = Parts {
+        config: Config::default().worker,
+        host,
+        lock_dir: None,
+        hold: hold.clone(),
+        questions,
+        board: Board::default(),
+    };
+    Worker::new(parts, telemetry)
+}
+
+#[tokio::test]
+async fn no_worker_is_started_once_the_driver_is_released() {
+    let (hold, telemetry) = (DriverHold::default(), Telemetry::default());
+    let mut worker = worker(&hold, HostRoot::default(), &telemetry);
+    let (tx, _signals) = queue(10);
+    hold.release(Reason::Manual); // after the source found that nothing is in the way
+    worker.work(&Outlet::new(tx, "worker", &telemetry), &CancellationToken::new()).await;
+    assert!(worker.spawner.is_none() && !hold.now().worker);
+}
+
+#[test]
+fn a_former_agents_worker_has_a_moment_to_end_before_it_counts_as_given_up() {
+    let (hold, telemetry) = (DriverHold::default(), Telemetry::default());
+    let gauge = telemetry.gauge("warpgauge.worker.abandoned", &[]);
+    let mut worker = worker(&hold, HostRoot::default(), &telemetry);
+    let sleep = || Command::new("sleep").arg("60").spawn().unwrap();
+    let (mut former, ours) = (sleep(), Process::of(sleep()));
+    let pid = former.id();
+    hold.set_worker(true);
+    worker.shared.throttle.started(mono_now());
+    worker.ended(Ended { why: Why::Held(pid), abandoned: false }, ours);
+    let why = |worker: &mut Worker| worker.blocked().map(|why| (why.reason, why.pid));
+    assert_eq!((why(&mut worker), gauge.get()), (Some(("held", pid)), 0));
+    assert!(worker.blocked().unwrap().words().contains(&format!("(process {pid})")));
+    worker.abandoned.as_mut().unwrap().ends_by = Some(mono_now());
+    assert_eq!((why(&mut worker), gauge.get()), (Some(("abandoned", pid)), 1));
+    assert!(hold.now().worker, "the driver is not free");
+    former.kill().unwrap();
+    former.wait().unwrap();
+    assert_eq!((why(&mut worker), gauge.get(), hold.now().worker), (None, 0, false));
+}
+
+#[test]
+fn an_unload_that_happened_is_over_when_the_module_is_back() {
+    let sys = crate::test_dir::TestDir::new();
+    let host = HostRoot { sys: sys.path().to_path_buf(), ..HostRoot::default() };
+    let module = sys.path().join("module/nvidia");
+    std::fs::create_dir_all(&module).unwrap();
+    let hold = DriverHold::default();
+    let mut worker = worker(&hold, host, &Telemetry::default());
+    let mut reason = || worker.blocked().map(|why| why.reason);
+    assert_eq!(reason(), None);
+    hold.release(Reason::Unload);
+    assert_eq!(reason(), Some("released"), "it may be unloaded any moment");
+    std::fs::remove_dir(&module).unwrap();
+    assert_eq!(reason(), Some("released"), "there is nothing to take");
+    std::fs::create_dir(&module).unwrap();
+    assert_eq!((reason(), hold.now().released), (None, None));
+    for by_hand in [Reason::Manual, Reason::Eviction] {
+        hold.release(by_hand);
+        std::fs::remove_dir(&module).unwrap();
+        assert_eq!(reason(), Some("released"));
+        std::fs::create_dir(&module).unwrap();
+        assert_eq!(reason(), Some("released"), "nobody took it again");
+        hold.take();
+        assert_eq!(reason(), None);
+    }
+}
