@@ -131,7 +131,7 @@ fn worker_lives(dir: &Path) -> bool {
 #[test]
 fn an_old_engine_and_a_missing_driver_have_their_remedies() {
     let node = Node::new("doctor-old", "fault-old-engine");
-    let (checks, status) = doctor(&node, "engine: embedded", &[]);
+    let (checks, status) = doctor(&node, "engine: localhost:5555", &[]);
     check(
         &checks,
         &[

@@ -166,7 +166,7 @@ fn a_worker_that_grows_is_exchanged_and_nobody_is_alarmed() {
     let mut live = Live::flowing("fault-leak", &scenario, &worker);
     let (before, worker) = (live.energy(0, 5, 0.0), live.worker());
     let exchanged = |live: &mut Live| live.feed.value("warpgauge.worker.restarts", &[("reason", "memory")]);
-    wait_for("an exchange", 15, || exchanged(&mut live).filter(|n| *n >= 1.0));
+    wait_for("an exchange", 25, || exchanged(&mut live).filter(|n| *n >= 1.0));
     let now = wall_ns();
     let after = wait_for("values after it", 5, || {
         let points = live.feed.latest("hw.energy", &[("hw.id", &Live::gpu(0))]);

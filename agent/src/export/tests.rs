@@ -105,6 +105,7 @@ async fn a_killed_run_leaves_a_gap_that_the_next_one_reports_and_a_stopped_one_d
     let mut collector = Collector::start([]).await;
     let first = rig(collector.addr, Some(dir.path().into()));
     collector.metrics().await;
+    until("marked", || dir.path().join("session").exists()).await; // the disk may be slower than the network
     first.run.abort();
     assert!(first.run.await.is_err());
 

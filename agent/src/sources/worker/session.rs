@@ -122,8 +122,10 @@ impl<'a> Session<'a> {
                 && !self.let_go
             {
                 self.let_go = true;
-                // Who releases by hand waits for the engine's own order; the driver does not.
-                let within = if reason == Reason::Manual { LET_GO } else { LET_GO_WHILE_WAITED_FOR };
+                // Who releases by hand can wait for an engine that ends in order; the driver cannot, and what hangs
+                // gains nothing by time.
+                let in_order = reason == Reason::Manual && self.deadlines.hanging().next().is_none();
+                let within = if in_order { LET_GO } else { LET_GO_WHILE_WAITED_FOR };
                 self.end(Why::Released, within);
             }
             tokio::select! {
