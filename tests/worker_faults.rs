@@ -161,7 +161,7 @@ fn a_crash_loop_is_slowed_down_and_the_agent_lives() {
 #[test]
 fn a_worker_that_grows_is_exchanged_and_nobody_is_alarmed() {
     let scenario =
-        format!("{TWO}faults:\n- leak: {{call: dcgmGetLatestValues_v2, mib: 16, from: 4, until: 12}}\n");
+        format!("{TWO}faults:\n- leak: {{call: dcgmGetLatestValues_v2, mib: 64, from: 8, until: 8.4}}\n");
     let worker = format!("memory_limit: 64MiB\n{QUICK}");
     let mut live = Live::flowing("fault-leak", &scenario, &worker);
     let (before, worker) = (live.energy(0, 5, 0.0), live.worker());
