@@ -38,12 +38,31 @@ pub struct InFlight {
     pub fd: u32,
     /// Bits of [`flags`].
     pub flags: u32,
-    /// No meaning; makes the padding visible.
-    pub reserved: u32,
+    /// What RM was asked for, once it was; see [`crate::rm`].
+    pub rm: Rm,
+    /// The lock, or the kernel's copy of the parameters, by its address; 0 for calls that have none.
+    pub object: u64,
     /// Name of the thread.
     pub comm: [u8; 16],
     /// For an open: the path behind the last `/` of the watched prefix, such as `nvidia0`.
     pub node: [u8; NODE_LEN],
+}
+
+/// What RM is asked for within a call, and what it said. All 0 while it was not asked.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rm {
+    /// The escape: the low 8 bits of the ioctl command, without the wrapper for large parameter blocks; 0 = none.
+    pub escape: u32,
+    /// The control command of an `RM_CONTROL`, the class of an `RM_ALLOC`; 0 for other escapes.
+    pub code: u32,
+    /// `NV_STATUS`, once RM has answered; [`Rm::UNANSWERED`] before, and where the escape's block has none.
+    pub status: u32,
+}
+
+impl Rm {
+    /// RM has not answered (yet).
+    pub const UNANSWERED: u32 = u32::MAX;
 }
 
 /// Room for a node's name; long enough for `nvidia-caps/nvidia-cap1`.
@@ -67,17 +86,35 @@ pub struct SlowCall {
 }
 
 const _: () = assert!(size_of::<InFlightKey>() == 8);
-const _: () = assert!(size_of::<InFlight>() == 3 * 8 + 8 * 4 + 16 + NODE_LEN);
+const _: () = assert!(size_of::<InFlight>() == 3 * 8 + 7 * 4 + 3 * 4 + 8 + 16 + NODE_LEN);
 const _: () = assert!(size_of::<SlowCall>() == 24 + size_of::<InFlight>());
 
 /// Values of [`InFlight::kind`].
-#[expect(missing_docs, reason = "named after the system calls")]
+#[expect(missing_docs, reason = "the first five are named after the system calls")]
 pub mod kind {
     pub const IOCTL: u32 = 1;
     pub const OPEN: u32 = 2;
     pub const CLOSE: u32 = 3;
     pub const MMAP: u32 = 4;
+    pub const POLL: u32 = 5;
+    /// A CPU page fault on managed memory, in its victim.
+    pub const FAULT: u32 = 6;
+    /// A wait for one of RM's locks: [`InFlight::op`] is one of [`crate::lock::mode`].
+    pub const LOCK: u32 = 7;
+    /// `rm_ioctl`: the part of an ioctl that RM itself handles.
+    pub const RM: u32 = 8;
+    /// `rm_init_adapter`: a GPU is being brought up.
+    pub const INIT: u32 = 9;
+    /// A UVM ioctl that ties the process to a GPU; the GPU's UUID is in [`InFlight::node`].
+    pub const REGISTER: u32 = 10;
+    /// UVM serves faults of a GPU, in a kernel thread: never anybody's own doing.
+    pub const SERVICE: u32 = 11;
+    /// UVM moves pages out of a GPU's memory.
+    pub const EVICT: u32 = 12;
 }
+
+/// [`InFlight::syscall`] of a call seen at the driver's own function: what system call led there is not known.
+pub const ANY_SYSCALL: u32 = u32::MAX;
 
 /// Values of [`InFlightKey::layer`], outermost first.
 #[expect(missing_docs, reason = "named after the layers")]
@@ -94,6 +131,10 @@ pub mod flags {
     pub const DYING: u32 = 1;
     /// An open whose path could not be read at entry: only the returned descriptor tells whether it matters.
     pub const PATH_UNREAD: u32 = 2;
+    /// The end is seen at the driver's own function, and every one of them: an entry without one is really inside.
+    pub const SURE_RETURN: u32 = 4;
+    /// The thread is one of the kernel's own.
+    pub const KERNEL_THREAD: u32 = 8;
 }
 
 /// Major of a device number (the kernel keeps 12 + 20 bits).

@@ -9,12 +9,16 @@
 extern crate std;
 
 pub mod calls;
+pub mod event;
 pub mod histogram;
 pub mod ioctl_type;
 pub mod layout;
+pub mod lock;
 pub mod loss;
 pub mod prefix;
 pub mod returns;
+pub mod rm;
+pub mod schedule;
 pub mod unload;
 
 #[cfg(feature = "user")]
@@ -38,6 +42,40 @@ pub mod maps {
     pub const LOSSES: &str = "LOSSES";
     /// Array with one element: the watched majors, 0 where unused. A map, so that a change needs no reload.
     pub const MAJORS: &str = "MAJORS";
+
+    /// Ring buffer of [`Event`](crate::event::Event).
+    pub const EVENTS: &str = "EVENTS";
+    /// Hash tgid (`u32`) → [`KnownProcess`](crate::event::KnownProcess). User space deletes.
+    pub const PROCESSES: &str = "PROCESSES";
+    /// Hash [`RmKey`](crate::rm::RmKey) → [`RmSum`](crate::rm::RmSum). User space deletes.
+    pub const RM_CALLS: &str = "RM_CALLS";
+    /// Hash [`HeldKey`](crate::lock::HeldKey) → [`Held`](crate::lock::Held).
+    pub const HELD: &str = "HELD";
+    /// Hash lock (`u64`) → when a thread that did not have it let it go (`u64`, ns, monotonic).
+    pub const RELEASED: &str = "RELEASED";
+    /// Hash tgid (`u32`) → until when (`u64`, ns, monotonic) its threads are followed by the scheduler's programs.
+    pub const ARMED: &str = "ARMED";
+    /// Hash tid (`u32`) → [`Off`](crate::schedule::Off).
+    pub const OFF: &str = "OFF";
+    /// Hash [`OffKey`](crate::schedule::OffKey) → [`OffSum`](crate::schedule::OffSum).
+    pub const OFF_SUMS: &str = "OFF_SUMS";
+
+    /// Bytes of the ring buffer of events.
+    pub const EVENTS_BYTES: u32 = 64 * 1024;
+    /// Most processes known to call the driver.
+    pub const PROCESS_ENTRIES: u32 = 8192;
+    /// Most keys of RM calls.
+    pub const RM_ENTRIES: u32 = 8192;
+    /// Most locks held at once.
+    pub const HELD_ENTRIES: u32 = 4096;
+    /// Most locks let go by others.
+    pub const RELEASED_ENTRIES: u32 = 512;
+    /// Most processes followed by the scheduler's programs at once.
+    pub const ARMED_ENTRIES: u32 = 64;
+    /// Most of their threads off the processor at once.
+    pub const OFF_ENTRIES: u32 = 4096;
+    /// Most sums of theirs.
+    pub const OFF_SUM_ENTRIES: u32 = ARMED_ENTRIES * crate::schedule::reason::COUNT;
 
     /// Most calls in flight at once.
     pub const IN_FLIGHT_ENTRIES: u32 = 8192;

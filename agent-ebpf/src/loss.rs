@@ -23,11 +23,23 @@ pub enum Loss {
     ReturnMissed = 6,
     /// The name of a module that somebody unloads could not be read: it may have been the driver's.
     UnloadUnreadable = 7,
+    /// An event was not told: the ring buffer was full.
+    EventsFull = 8,
+    /// A process's end will not be told: too many processes call the driver.
+    ProcessesFull = 9,
+    /// An RM call was not summed: too many keys.
+    RmFull = 10,
+    /// A lock's holder is not known: too many locks are held.
+    HeldFull = 11,
+    /// A thread's time off the processor was not summed: too many threads.
+    OffFull = 12,
+    /// The arguments of a driver function could not be read.
+    ArgumentUnreadable = 13,
 }
 
 impl Loss {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 14] = [
         Self::InFlightFull,
         Self::HistogramFull,
         Self::RingFull,
@@ -36,6 +48,12 @@ impl Loss {
         Self::FileUnreadable,
         Self::ReturnMissed,
         Self::UnloadUnreadable,
+        Self::EventsFull,
+        Self::ProcessesFull,
+        Self::RmFull,
+        Self::HeldFull,
+        Self::OffFull,
+        Self::ArgumentUnreadable,
     ];
 
     /// The value of `reason`.
@@ -49,6 +67,12 @@ impl Loss {
             Self::FileUnreadable => "file_unreadable",
             Self::ReturnMissed => "return_missed",
             Self::UnloadUnreadable => "unload_unreadable",
+            Self::EventsFull => "events_full",
+            Self::ProcessesFull => "processes_full",
+            Self::RmFull => "rm_full",
+            Self::HeldFull => "held_full",
+            Self::OffFull => "off_full",
+            Self::ArgumentUnreadable => "argument_unreadable",
         }
     }
 }

@@ -4,9 +4,13 @@
 //! What can go wrong: an event of another length than expected; it is refused.
 
 use crate::calls::{InFlight, InFlightKey, SlowCall};
+use crate::event::{Event, KnownProcess};
 use crate::histogram::{Histogram, HistogramKey};
 use crate::ioctl_type::TypeSet;
+use crate::lock::{Held, HeldKey};
 use crate::prefix::Prefix;
+use crate::rm::{RmKey, RmSum};
+use crate::schedule::{Off, OffKey, OffSum};
 use crate::unload::Unload;
 
 macro_rules! pods {
@@ -20,6 +24,7 @@ macro_rules! pods {
 }
 
 pods!(InFlightKey, InFlight, HistogramKey, Histogram, Prefix, SlowCall, TypeSet, Unload);
+pods!(Event, KnownProcess, Held, HeldKey, RmKey, RmSum, Off, OffKey, OffSum);
 
 macro_rules! events {
     ($($name:ty),+) => {
@@ -37,7 +42,7 @@ macro_rules! events {
     };
 }
 
-events!(SlowCall, Unload);
+events!(SlowCall, Unload, Event);
 
 #[cfg(test)]
 mod tests {

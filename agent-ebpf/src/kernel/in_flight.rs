@@ -8,7 +8,9 @@ use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::programs::TracePointContext;
 use aya_log_ebpf::{debug, warn};
-use warpgauge_ebpf::calls::{InFlight, InFlightKey, NODE_LEN, SlowCall, flags, kind, layer, major, minor};
+use warpgauge_ebpf::calls::{
+    InFlight, InFlightKey, NODE_LEN, Rm, SlowCall, flags, kind, layer, major, minor,
+};
 use warpgauge_ebpf::histogram::HistogramKey;
 use warpgauge_ebpf::loss::Loss;
 use warpgauge_ebpf::returns::{counted_op, failed};
@@ -50,7 +52,8 @@ pub fn enter(ctx: &TracePointContext, key: &InFlightKey, tgid: u32, call: &Begun
         syscall: call.syscall,
         fd: call.fd,
         flags: call.flags,
-        reserved: 0,
+        rm: Rm::default(),
+        object: 0,
         comm: ctx.command().unwrap_or_default(),
         node: call.node,
     };
