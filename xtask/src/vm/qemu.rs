@@ -55,8 +55,8 @@ pub(crate) enum End {
 
 /// Until the guest's first line; the slowest seen took 6 s on two busy cores.
 const UNTIL_UP: Duration = Duration::from_secs(30);
-/// For all of it.
-const UNTIL_END: Duration = Duration::from_secs(300);
+/// For all of it: far more than it takes, since a busy machine makes it several times slower.
+const UNTIL_END: Duration = Duration::from_secs(600);
 
 const MEMORY_MIB: &str = "768";
 /// `isa-debug-exit`: a byte written to this port ends QEMU with (byte << 1) | 1.

@@ -68,7 +68,7 @@ impl Results {
 
 /// The name of a test in a line that waits for its outcome.
 fn begun(text: &str) -> Option<&str> {
-    text.strip_prefix("test ")?.split(" ... ").next()
+    text.strip_prefix("test ")?.split_once(" ... ").map(|(name, _)| name)
 }
 
 #[cfg(test)]
@@ -115,6 +115,8 @@ mod tests {
         let (results, shown) = results(&["=up 5.10", "|running 1 test", "~test in_vm::a ... "]);
         assert_eq!(results.running.as_deref(), Some("in_vm::a"));
         assert_eq!(shown.len(), 2);
+        let (results, _) = self::results(&["~test result: FAILED. 0 pas"]);
+        assert_eq!(results.running, None, "the beginning of another line");
     }
 
     #[test]
