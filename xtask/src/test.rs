@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, bail};
 
-use crate::vm::{self, Kernel};
+use crate::vm::{self, Kernel, Prepared};
 use crate::{build_ebpf, ci::Phases, collector, image, manifest_check, real_nvml, shell, skips, workspace};
 
 /// Runs all tests.
@@ -76,8 +76,9 @@ pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Coun
     let skipped = workspace::path("target/skipped-tests");
     let _ = std::fs::remove_file(&skipped); // left by an earlier run, or not there
     let mut counts = phases.time("test", 400, || cargo_test(&brought, &skipped))?;
+    let prepared = phases.time("vm", 60, Prepared::bring_if_possible)?;
     for kernel in Kernel::ALL {
-        phases.time(kernel.phase(), 120, || in_vm(kernel, &skipped, &mut counts))?;
+        phases.time(kernel.phase(), 140, || in_vm(kernel, prepared.as_ref(), &skipped, &mut counts))?;
     }
     counts.settle(&skipped, in_ci)?;
     Ok(counts)
@@ -87,8 +88,14 @@ pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Coun
 const NO_VM: &str = "vm@";
 
 /// Adds the tests in a virtual machine.
-fn in_vm(kernel: Kernel, skipped: &Path, counts: &mut Counts) -> anyhow::Result<()> {
-    let skips = match vm::test(kernel)? {
+fn in_vm(
+    kernel: Kernel,
+    prepared: Option<&Prepared>,
+    skipped: &Path,
+    counts: &mut Counts,
+) -> anyhow::Result<()> {
+    let outcome = prepared.map(|prepared| prepared.test(kernel)).transpose()?.flatten();
+    let skips = match outcome {
         Some(outcome) => {
             counts.passed += outcome.passed;
             counts.failed += outcome.failed;

@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::packages::Tools;
+use super::tools::Tools;
 
 /// Where the header says: sectors of set-up code less one, its magic, the payload's offset and length.
 const SETUP_SECTORS: usize = 0x1f1;

@@ -13,20 +13,23 @@ mod packages;
 mod programs;
 mod qemu;
 mod results;
+mod tools;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::workspace;
 use initramfs::Initramfs;
 pub(crate) use kernel::Kernel;
-use packages::{KernelFiles, Tools};
+use packages::KernelFiles;
 pub(crate) use programs::MODULE;
 use programs::Programs;
 use qemu::{Accel, End, Machine};
 use results::Results;
+use tools::Tools;
 
 const CONSOLE_LINES: usize = 100;
 
@@ -61,18 +64,22 @@ fn kernels(text: &str) -> Result<Kernels, String> {
 
 /// Runs the command.
 pub(crate) fn run(asked: &Asked) -> Result<()> {
-    let _turn = take_turn()?;
-    let tools = tools()?;
-    let programs = Programs::build()?;
+    let prepared = Prepared::bring().context("no virtual machine can be had here")?;
     let mut failed = Vec::new();
     for kernel in asked.kernel.iter() {
+        let began = Instant::now();
         let files = packages::kernel(*kernel, &kept("packages"))?;
-        let outcome = run_kernel(*kernel, &files, &tools, &programs, asked)?;
+        let outcome = run_kernel(*kernel, &files, &prepared, asked)?;
         for skip in &outcome.skips {
             println!("[{}] skipped: {skip}", kernel.name());
         }
-        println!("[{}] {} passed, {} failed", kernel.name(), outcome.passed, outcome.failed);
-        if outcome.failed != 0 {
+        let Outcome { passed, failed: not, .. } = outcome;
+        println!(
+            "[{}] {passed} passed, {not} failed in {:.1} s",
+            kernel.name(),
+            began.elapsed().as_secs_f64()
+        );
+        if not != 0 {
             failed.push(kernel.name());
         }
     }
@@ -82,7 +89,56 @@ pub(crate) fn run(asked: &Asked) -> Result<()> {
     Ok(())
 }
 
-/// One kernel's tests, as a part of all tests.
+/// What every kernel's machine is made with.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    tools: Tools,
+    programs: Programs,
+    _turn: File,
+}
+
+impl Prepared {
+    fn bring() -> Result<Self> {
+        let tools = Self::tools()?;
+        // held while this lives, since what is unpacked and built lies under the same names
+        let turn = take_turn()?;
+        Ok(Self { tools, programs: Programs::build()?, _turn: turn })
+    }
+
+    fn tools() -> Result<Tools> {
+        ensure!(std::env::consts::ARCH == "x86_64", "virtual machines are made on x86_64 only");
+        let _turn = take_turn()?;
+        Tools::bring(&kept("packages"))
+    }
+
+    /// The same as a part of all tests: `None` where no virtual machine can be had, which is said.
+    pub(crate) fn bring_if_possible() -> Result<Option<Self>> {
+        match Self::tools() {
+            Ok(_) => Self::bring().map(Some),
+            Err(e) => {
+                println!("No virtual machine can be had here: {e:#}");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Tests one kernel as a part of all tests; `None` where the kernel cannot be had, which is said.
+    pub(crate) fn test(&self, kernel: Kernel) -> Result<Option<Outcome>> {
+        let files = match packages::kernel(kernel, &kept("packages")) {
+            Ok(files) => files,
+            Err(e) => {
+                println!("No virtual machine with kernel {} can be had here: {e:#}", kernel.name());
+                return Ok(None);
+            }
+        };
+        let kernels = [kernel].into();
+        let asked =
+            Asked { kernel: kernels, filter: String::new(), keep: false, accel: Accel::Tcg, driver: None };
+        run_kernel(kernel, &files, self, &asked).map(Some)
+    }
+}
+
+/// One kernel's tests.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) passed: u64,
@@ -91,38 +147,11 @@ pub(crate) struct Outcome {
     pub(crate) skips: Vec<String>,
 }
 
-/// Tests one kernel; `None` where no virtual machine can be had, which is said.
-pub(crate) fn test(kernel: Kernel) -> Result<Option<Outcome>> {
-    let _turn = take_turn()?;
-    let brought = tools().and_then(|tools| Ok((tools, packages::kernel(kernel, &kept("packages"))?)));
-    let (tools, files) = match brought {
-        Ok(brought) => brought,
-        Err(e) => {
-            println!("A virtual machine with kernel {} cannot be had here: {e:#}", kernel.name());
-            return Ok(None);
-        }
-    };
-    let programs = Programs::build()?;
-    let asked = Asked {
-        kernel: [kernel].into(),
-        filter: String::new(),
-        keep: false,
-        accel: Accel::Tcg,
-        driver: None,
-    };
-    run_kernel(kernel, &files, &tools, &programs, &asked).map(Some)
-}
-
-fn tools() -> Result<Tools> {
-    ensure!(std::env::consts::ARCH == "x86_64", "virtual machines are made on x86_64 only");
-    Tools::bring(&kept("packages"))
-}
-
 fn kept(part: &str) -> PathBuf {
     workspace::path("target/vm").join(part)
 }
 
-/// One at a time, since what is unpacked and built lies under the same names; given back when dropped.
+/// One run at a time; given back when dropped.
 fn take_turn() -> Result<File> {
     let lock = kept("lock");
     fs::create_dir_all(kept(""))?;
@@ -134,13 +163,8 @@ fn take_turn() -> Result<File> {
     Ok(file)
 }
 
-fn run_kernel(
-    kernel: Kernel,
-    files: &KernelFiles,
-    tools: &Tools,
-    programs: &Programs,
-    asked: &Asked,
-) -> Result<Outcome> {
+fn run_kernel(kernel: Kernel, files: &KernelFiles, prepared: &Prepared, asked: &Asked) -> Result<Outcome> {
+    let Prepared { tools, programs, .. } = prepared;
     let sources = asked.driver.clone().unwrap_or_else(|| workspace::path("tests/nvidia-sim"));
     let modules = modules::build(kernel, files, &sources, tools, &kept("modules"))?;
     let names = programs.names(&asked.filter)?;
@@ -148,7 +172,7 @@ fn run_kernel(
     let folder = kept("run").join(kernel.name());
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let initramfs = folder.join("initramfs.cpio");
-    fs::write(&initramfs, packed(kernel, programs, &modules, &names, &folder)?)
+    fs::write(&initramfs, packed(kernel, programs, &modules, &names)?)
         .with_context(|| format!("writing {}", initramfs.display()))?;
     let console = folder.join("console.log");
     let machine =
@@ -169,15 +193,9 @@ fn run_kernel(
     Ok(outcome)
 }
 
-fn packed(
-    kernel: Kernel,
-    programs: &Programs,
-    modules: &Path,
-    names: &[String],
-    folder: &Path,
-) -> Result<Vec<u8>> {
+fn packed(kernel: Kernel, programs: &Programs, modules: &Path, names: &[String]) -> Result<Vec<u8>> {
     let mut packed = Initramfs::default();
-    programs.pack(&mut packed, &folder.join("stripped"))?;
+    programs.pack(&mut packed, &kept("stripped"))?;
     for name in modules::NAMES {
         packed.add_file(&format!("modules/{name}"), &modules.join(name))?;
     }

@@ -15,7 +15,8 @@ use object::{Object as _, ObjectSection as _};
 
 use super::bzimage;
 use super::kernel::Kernel;
-use super::packages::{KernelFiles, Tools};
+use super::packages::KernelFiles;
+use super::tools::Tools;
 use crate::shell;
 
 /// The compiler that Debian 12 builds its kernels with does for all of ours.

@@ -110,7 +110,11 @@ fn test_program(messages: &str, name: &str) -> Option<PathBuf> {
 
 fn stripped(program: &Path, scratch: &Path) -> Result<Vec<u8>> {
     let copy = scratch.join(program.file_name().unwrap_or_default());
-    shell::output(Command::new("strip").arg("-o").arg(&copy).arg(program))?;
+    let modified = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
+    // another kernel's guest has the same
+    if modified(&copy) <= modified(program) {
+        shell::output(Command::new("strip").arg("-o").arg(&copy).arg(program))?;
+    }
     fs::read(&copy).with_context(|| format!("reading {}", copy.display()))
 }
 
