@@ -42,6 +42,9 @@ pub mod maps {
     pub const LOSSES: &str = "LOSSES";
     /// Array with one element: the watched majors, 0 where unused. A map, so that a change needs no reload.
     pub const MAJORS: &str = "MAJORS";
+    /// Array with one element, `u32`: a bit for each [`kind`](crate::calls::kind) of calls whose returns are all seen. A
+    /// map, so that a probe may be attached another way without a reload.
+    pub const SURE_RETURNS: &str = "SURE_RETURNS";
 
     /// Ring buffer of [`Event`](crate::event::Event).
     pub const EVENTS: &str = "EVENTS";
