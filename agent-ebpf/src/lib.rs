@@ -16,9 +16,11 @@ pub mod layout;
 pub mod lock;
 pub mod loss;
 pub mod prefix;
+pub mod program;
 pub mod returns;
 pub mod rm;
 pub mod schedule;
+pub mod syscall;
 pub mod unload;
 
 #[cfg(feature = "user")]
@@ -97,6 +99,8 @@ pub mod globals {
     pub const SLOW_NS: &str = "SLOW_NS";
     /// `u32`: the agent itself, which is not watched.
     pub const OWN_TGID: &str = "OWN_TGID";
+    /// `u32`: kinds of calls, as bits `1 << kind`, whose end is seen at the driver's own function, each time.
+    pub const SURE_RETURNS: &str = "SURE_RETURNS";
     /// `u32`: [`CGROUP_V1`] or [`CGROUP_V2`].
     pub const CGROUP_MODE: &str = "CGROUP_MODE";
     /// `u32`: index of the pids controller in `css_set.subsys`; differs between kernel builds.

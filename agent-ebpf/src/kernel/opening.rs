@@ -26,8 +26,7 @@ pub fn enter_open(ctx: &TracePointContext, syscall: u32, path_address: u64) {
     // SAFETY: the helper writes at most PATH_LEN bytes, and checks the address it reads from.
     let length =
         unsafe { bpf_probe_read_user_str((&raw mut path).cast(), PATH_LEN as u32, path_address as *const _) };
-    let mut call =
-        Begun { kind: kind::OPEN, syscall, dev: 0, op: 0, fd: NO_FD, flags: 0, node: [0; NODE_LEN] };
+    let mut call = Begun::of_syscall(kind::OPEN, syscall, 0, 0, NO_FD);
     if length < 0 {
         call.flags = flags::PATH_UNREAD;
     } else {

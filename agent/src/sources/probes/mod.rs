@@ -21,6 +21,7 @@ pub mod stats;
 pub mod tactics;
 pub mod thread_files;
 pub mod unload;
+pub mod verify;
 pub mod watch;
 
 use std::fs;

@@ -14,11 +14,15 @@ use aya_log::EbpfLogger;
 use log::Log;
 use warpgauge_ebpf::attach::{Attachment, to_tracepoint};
 use warpgauge_ebpf::calls::{InFlight, InFlightKey};
+use warpgauge_ebpf::event::KnownProcess;
 use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
 use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::layout::MEMBERS;
+use warpgauge_ebpf::lock::{Held, HeldKey};
 use warpgauge_ebpf::maps::MAJOR_SLOTS;
 use warpgauge_ebpf::prefix::Prefix;
+use warpgauge_ebpf::rm::{RmKey, RmSum};
+use warpgauge_ebpf::schedule::{Off, OffKey, OffSum};
 use warpgauge_ebpf::{globals, maps};
 
 use super::kernel::Kernel;
@@ -57,6 +61,22 @@ pub struct Loaded {
     pub unloads: Option<RingBuf<MapData>>,
     /// Losses.
     pub losses: Array<MapData, u64>,
+    /// What happens once.
+    pub events: RingBuf<MapData>,
+    /// Processes that called the driver.
+    pub processes: HashMap<MapData, u32, KnownProcess>,
+    /// RM calls.
+    pub rm_calls: HashMap<MapData, RmKey, RmSum>,
+    /// Locks and their holders.
+    pub held: HashMap<MapData, HeldKey, Held>,
+    /// Locks that were let go by a thread that was not seen to take them.
+    pub released: HashMap<MapData, u64, u64>,
+    /// Processes followed by the scheduler's programs, and until when (ns, monotonic).
+    pub armed: HashMap<MapData, u32, u64>,
+    /// Their threads off the processor.
+    pub off: HashMap<MapData, u32, Off>,
+    /// How long they were.
+    pub off_sums: HashMap<MapData, OffKey, OffSum>,
     /// Probes that this kernel refused, and why.
     pub broken: Vec<(Probe, LoadError)>,
     majors: Array<MapData, [u32; MAJOR_SLOTS]>,
@@ -95,6 +115,14 @@ impl Loaded {
             slow_calls: RingBuf::try_from(map(&mut ebpf, maps::SLOW_CALLS)?)?,
             unloads: Some(RingBuf::try_from(map(&mut ebpf, maps::UNLOADS)?)?),
             losses: Array::try_from(map(&mut ebpf, maps::LOSSES)?)?,
+            events: RingBuf::try_from(map(&mut ebpf, maps::EVENTS)?)?,
+            processes: HashMap::try_from(map(&mut ebpf, maps::PROCESSES)?)?,
+            rm_calls: HashMap::try_from(map(&mut ebpf, maps::RM_CALLS)?)?,
+            held: HashMap::try_from(map(&mut ebpf, maps::HELD)?)?,
+            released: HashMap::try_from(map(&mut ebpf, maps::RELEASED)?)?,
+            armed: HashMap::try_from(map(&mut ebpf, maps::ARMED)?)?,
+            off: HashMap::try_from(map(&mut ebpf, maps::OFF)?)?,
+            off_sums: HashMap::try_from(map(&mut ebpf, maps::OFF_SUMS)?)?,
             broken,
             majors: array,
             log,
@@ -128,7 +156,7 @@ impl Loaded {
     }
 }
 
-fn load(offsets: &Offsets, settings: &Settings) -> Result<Ebpf, LoadError> {
+pub(super) fn load(offsets: &Offsets, settings: &Settings) -> Result<Ebpf, LoadError> {
     let cgroup_mode = match settings.hierarchy {
         Version::V1 => globals::CGROUP_V1,
         Version::V2 => globals::CGROUP_V2,
