@@ -9,7 +9,7 @@ use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use warpgauge_ebpf::calls::{ANY_SYSCALL, InFlightKey, kind, layer};
 
 use super::caller::{caller, current_tid};
-use super::in_flight::{Begun, begin, finish};
+use super::in_flight::{at_driver, begin, finish};
 use super::maps::IN_FLIGHT;
 use super::processes::note;
 use super::task::{device_of_file, device_of_inode};
@@ -20,7 +20,9 @@ fn follow(ctx: &ProbeContext, kind: u32, op: u32, device: impl FnOnce(u64) -> u3
     if who.is_process() {
         note(who.tgid, who.start_ns);
     }
-    begin(ctx, layer::SYSCALL, &who, &Begun { dev: device(of), op, ..Begun::at_driver(kind) });
+    let mut call = at_driver(kind);
+    (call.dev, call.op) = (device(of), op);
+    begin(ctx, layer::SYSCALL, &who, &mut call);
     0
 }
 

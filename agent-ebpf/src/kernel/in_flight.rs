@@ -36,52 +36,44 @@ pub fn foreign_thread() -> Option<(InFlightKey, u32)> {
     (tgid != OWN_TGID.load()).then_some((InFlightKey { tid: id as u32, layer: layer::SYSCALL }, tgid))
 }
 
-/// What is known of a call when it begins.
-pub struct Begun {
-    pub kind: u32,
-    pub syscall: u32,
-    pub dev: u32,
-    pub op: u32,
-    pub fd: u32,
-    pub flags: u32,
-    pub rm: Rm,
-    pub object: u64,
-    pub node: [u8; NODE_LEN],
+/// A call seen at a function of the driver's, without what [`begin`] adds.
+#[inline(always)]
+pub fn at_driver(kind: u32) -> InFlight {
+    let is_sure = SURE_RETURNS.load() >> kind & 1 == 1;
+    of_syscall(kind, ANY_SYSCALL, NO_FD, if is_sure { flags::SURE_RETURN } else { 0 })
 }
 
-impl Begun {
-    /// A call seen at the tracepoint of its system call.
-    #[inline(always)]
-    pub fn of_syscall(kind: u32, syscall: u32, dev: u32, op: u32, fd: u32) -> Self {
-        Self { syscall, dev, op, fd, flags: 0, ..Self::at_driver(kind) }
-    }
-
-    /// A call seen at a function of the driver's.
-    #[inline(always)]
-    pub fn at_driver(kind: u32) -> Self {
-        let is_sure = SURE_RETURNS.load() >> kind & 1 == 1;
-        Self {
-            kind,
-            syscall: ANY_SYSCALL,
-            dev: 0,
-            op: 0,
-            fd: NO_FD,
-            flags: if is_sure { flags::SURE_RETURN } else { 0 },
-            rm: Rm { escape: 0, code: 0, status: 0 },
-            object: 0,
-            node: [0; NODE_LEN],
-        }
+/// A call seen at the tracepoint of its system call, without what [`enter`] adds.
+#[inline(always)]
+pub fn of_syscall(kind: u32, syscall: u32, fd: u32, flags: u32) -> InFlight {
+    InFlight {
+        enter_ns: 0,
+        cgroup: 0,
+        start_ns: 0,
+        tgid: 0,
+        dev: 0,
+        op: 0,
+        kind,
+        syscall,
+        fd,
+        flags,
+        rm: Rm { escape: 0, code: 0, status: 0 },
+        object: 0,
+        comm: [0; 16],
+        node: [0; NODE_LEN],
     }
 }
 
 /// A system call begins, seen at its tracepoint.
 #[inline(always)]
-pub fn enter(ctx: &TracePointContext, key: &InFlightKey, tgid: u32, call: &Begun) {
-    let who = Caller { tid: key.tid, tgid, cgroup: cgroup_id(), start_ns: start_ns(), flags: 0 };
+pub fn enter(ctx: &TracePointContext, key: &InFlightKey, tgid: u32, call: &mut InFlight) {
+    call.tgid = tgid;
+    call.cgroup = cgroup_id();
+    call.start_ns = start_ns();
     if call.flags & flags::PATH_UNREAD == 0 {
-        note(tgid, who.start_ns);
+        note(tgid, call.start_ns);
     }
-    if !insert(ctx, key, &who, call) {
+    if !insert(ctx, key, call) {
         let before = lose(Loss::InFlightFull);
         // said at 1, 2, 4, 8 …: a full map must not fill the log
         if before & before.wrapping_add(1) == 0 {
@@ -92,34 +84,25 @@ pub fn enter(ctx: &TracePointContext, key: &InFlightKey, tgid: u32, call: &Begun
 
 /// A call begins, seen at a function of the driver's.
 #[inline(always)]
-pub fn begin(ctx: &impl EbpfContext, layer: u32, who: &Caller, call: &Begun) {
-    if !insert(ctx, &InFlightKey { tid: who.tid, layer }, who, call) {
+pub fn begin(ctx: &impl EbpfContext, layer: u32, who: &Caller, call: &mut InFlight) {
+    call.tgid = who.tgid;
+    call.cgroup = who.cgroup;
+    call.start_ns = who.start_ns;
+    call.flags |= who.flags;
+    if !insert(ctx, &InFlightKey { tid: who.tid, layer }, call) {
         lose(Loss::InFlightFull);
     }
 }
 
+/// In place, since a copy would be too much for the stack.
 #[inline(always)]
-fn insert(ctx: &impl EbpfContext, key: &InFlightKey, who: &Caller, call: &Begun) -> bool {
-    let entry = InFlight {
-        enter_ns: now(),
-        cgroup: who.cgroup,
-        start_ns: who.start_ns,
-        tgid: who.tgid,
-        dev: call.dev,
-        op: call.op,
-        kind: call.kind,
-        syscall: call.syscall,
-        fd: call.fd,
-        flags: call.flags | who.flags,
-        rm: call.rm,
-        object: call.object,
-        comm: ctx.command().unwrap_or_default(),
-        node: call.node,
-    };
+fn insert(ctx: &impl EbpfContext, key: &InFlightKey, call: &mut InFlight) -> bool {
+    call.enter_ns = now();
+    call.comm = ctx.command().unwrap_or_default();
     if let Some(former) = IN_FLIGHT.get_ptr(key) {
         count_missed(former);
     }
-    IN_FLIGHT.insert(key, entry, 0).is_ok()
+    IN_FLIGHT.insert(key, &*call, 0).is_ok()
 }
 
 #[inline(always)]

@@ -14,7 +14,7 @@ use warpgauge_ebpf::loss::Loss;
 
 use super::caller::caller;
 use super::counting::count;
-use super::in_flight::{Begun, begin, foreign_thread, now, take, tell_if_slow};
+use super::in_flight::{at_driver, begin, foreign_thread, now, take, tell_if_slow};
 use super::maps::{HELD, IN_FLIGHT, RELEASED, lose};
 
 #[inline(always)]
@@ -28,7 +28,9 @@ fn wait(ctx: &ProbeContext, mode: u32) -> u32 {
             return 0;
         }
     }
-    begin(ctx, layer::LOCK, &who, &Begun { op: mode, object: lock, ..Begun::at_driver(kind::LOCK) });
+    let mut call = at_driver(kind::LOCK);
+    (call.op, call.object) = (mode, lock);
+    begin(ctx, layer::LOCK, &who, &mut call);
     0
 }
 
@@ -96,7 +98,7 @@ fn hold(key: &InFlightKey, call: &InFlight, since_ns: u64) {
         mode: call.op,
         comm: call.comm,
     };
-    if HELD.insert(of, held, 0).is_err() {
+    if HELD.insert(of, &held, 0).is_err() {
         lose(Loss::HeldFull);
     }
 }

@@ -10,7 +10,7 @@ use aya_ebpf::programs::TracePointContext;
 use warpgauge_ebpf::calls::kind;
 
 use super::globals::FOREIGN_TYPES;
-use super::in_flight::{Begun, enter, foreign_thread, leave, pass_over};
+use super::in_flight::{enter, foreign_thread, leave, of_syscall, pass_over};
 use super::opening::enter_open;
 use super::task::watched_device;
 use super::unloading::enter_unload;
@@ -32,8 +32,9 @@ fn argument(ctx: &TracePointContext, index: usize) -> u64 {
 fn enter_on_fd(ctx: &TracePointContext, kind: u32, fd: u32, op: u32) {
     let Some((key, tgid)) = foreign_thread() else { return };
     let Some(dev) = watched_device(fd) else { return pass_over(&key) };
-    let call = Begun::of_syscall(kind, syscall(ctx), dev, op, fd);
-    enter(ctx, &key, tgid, &call);
+    let mut call = of_syscall(kind, syscall(ctx), fd, 0);
+    (call.dev, call.op) = (dev, op);
+    enter(ctx, &key, tgid, &mut call);
 }
 
 /// A call that is none of a watched device, whatever its descriptor.

@@ -14,7 +14,7 @@ use warpgauge_ebpf::rm::{ALLOC, RmKey, RmSum, code_at, counted_code, is_of_workl
 use super::caller::caller;
 use super::counting::{NO_EXIST, add_u64};
 use super::events::tell;
-use super::in_flight::{Begun, begin, finish_inner, now, take};
+use super::in_flight::{at_driver, begin, finish_inner, now, take};
 use super::maps::{IN_FLIGHT, RM_CALLS, lose};
 use super::processes::{is_first, note};
 use super::task::read;
@@ -36,12 +36,9 @@ pub fn kp_rm_ioctl(ctx: ProbeContext) -> u32 {
             dev = (*ioctl).dev;
         }
     }
-    begin(
-        &ctx,
-        layer::DRIVER,
-        &who,
-        &Begun { dev, rm, object: block, fd: size, ..Begun::at_driver(kind::RM) },
-    );
+    let mut call = at_driver(kind::RM);
+    (call.dev, call.rm, call.object, call.fd) = (dev, rm, block, size);
+    begin(&ctx, layer::DRIVER, &who, &mut call);
     0
 }
 
@@ -141,7 +138,7 @@ pub fn kp_init_adapter(ctx: ProbeContext) -> u32 {
             return 0;
         }
     }
-    begin(&ctx, layer::DRIVER, &who, &Begun::at_driver(kind::INIT));
+    begin(&ctx, layer::DRIVER, &who, &mut at_driver(kind::INIT));
     0
 }
 

@@ -60,7 +60,7 @@ fn go(tid: u32, tgid: u32, state: u64, now: u64) {
     let could_go_on = state & NOT_RUNNABLE == 0;
     let woken_ns = if could_go_on { now } else { 0 };
     let off = Off { since_ns: now, woken_ns, tgid, reason: why(tid, state) };
-    if OFF.insert(tid, off, 0).is_err() {
+    if OFF.insert(tid, &off, 0).is_err() {
         lose(Loss::OffFull);
     }
 }

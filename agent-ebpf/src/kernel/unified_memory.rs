@@ -13,7 +13,7 @@ use warpgauge_ebpf::loss::Loss;
 
 use super::caller::{Caller, caller};
 use super::events::tell;
-use super::in_flight::{Begun, begin, finish_inner, now, take};
+use super::in_flight::{at_driver, begin, finish_inner, now, take};
 use super::maps::lose;
 use super::processes::note;
 use super::task::read;
@@ -34,11 +34,12 @@ fn uuid(ctx: &ProbeContext) -> Option<[u8; UUID]> {
 #[inline(always)]
 fn enter_register(ctx: &ProbeContext, what: u32) -> u32 {
     let (Some(who), Some(uuid)) = (caller(), uuid(ctx)) else { return 0 };
-    let mut call = Begun { op: what, ..Begun::at_driver(kind::REGISTER) };
+    let mut call = at_driver(kind::REGISTER);
+    call.op = what;
     for (to, from) in call.node.iter_mut().zip(uuid) {
         *to = from;
     }
-    begin(ctx, layer::DRIVER, &who, &call);
+    begin(ctx, layer::DRIVER, &who, &mut call);
     0
 }
 
@@ -117,7 +118,7 @@ fn of(ctx: &ProbeContext, who: &Caller) -> Event {
 #[inline(always)]
 fn follow(ctx: &ProbeContext, layer: u32, kind: u32) -> u32 {
     if let Some(who) = caller() {
-        begin(ctx, layer, &who, &Begun::at_driver(kind));
+        begin(ctx, layer, &who, &mut at_driver(kind));
     }
     0
 }
