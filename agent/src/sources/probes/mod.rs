@@ -34,6 +34,7 @@ pub mod tactics;
 pub mod thread_files;
 pub mod unload;
 pub mod upkeep;
+pub mod verify;
 pub mod watch;
 
 use std::fs;

@@ -182,7 +182,7 @@ impl Loaded {
     }
 }
 
-fn load(offsets: &Offsets, settings: &Settings) -> Result<Ebpf, LoadError> {
+pub(super) fn load(offsets: &Offsets, settings: &Settings) -> Result<Ebpf, LoadError> {
     let cgroup_mode = match settings.hierarchy {
         Version::V1 => globals::CGROUP_V1,
         Version::V2 => globals::CGROUP_V2,
