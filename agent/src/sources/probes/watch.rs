@@ -19,6 +19,7 @@ use crate::model::{Inside, Pid, Signal, StartTicks, ThreadState, Tid};
 use crate::sources::Outlet;
 use crate::telemetry::{Counter, Gauge, Telemetry};
 
+use super::attached::Attached;
 use super::call_signal::expected;
 use super::in_flight::{Look, Node, Tracker};
 use super::inside::{Sample, judge};
@@ -81,6 +82,11 @@ impl Watch {
             said: Vec::new(),
             numbers: Numbers::new(telemetry),
         }
+    }
+
+    /// What is attached, to be looked after.
+    pub fn attached(&mut self) -> &mut Attached {
+        &mut self.loaded.attached
     }
 
     /// Ends of slow calls, then calls in flight.
