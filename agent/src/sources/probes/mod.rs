@@ -5,21 +5,30 @@
 //! as [`Exit::Unavailable`] with its remedy. Once at work, losses are counted in the kernel and published.
 //!
 //! Reading order: [`tactics`] (what is observed, and how) → [`object`] (loading) → [`watch`] (the loop's body) →
-//! [`in_flight`] and [`inside`] (calls that hang) → [`stats`] (calls that ended); and [`unload`], on its own.
+//! [`in_flight`] and [`inside`] (calls that hang), [`locks`] (who has them), [`events`] → [`readings`]: [`stats`] and
+//! [`rm_calls`] (calls that ended), [`processes`], [`schedule`] (who is followed); and [`unload`], on its own.
 
 pub mod btf;
 pub mod call_signal;
+pub mod events;
 pub mod in_flight;
 pub mod inside;
 pub mod kernel;
 pub mod load_error;
+pub mod locks;
 pub mod majors;
 pub mod map_bytes;
 pub mod object;
 pub mod offsets;
+pub mod processes;
+pub mod readings;
+pub mod rm_calls;
+pub mod schedule;
 pub mod stats;
+pub mod syscalls;
 pub mod tactics;
 pub mod thread_files;
+pub mod totals;
 pub mod unload;
 pub mod watch;
 
@@ -48,6 +57,7 @@ use load_error::{LoadError, RIGHTS};
 use majors::Majors;
 use object::{Loaded, Settings};
 use offsets::Offsets;
+use schedule::Order;
 use tactics::Choice;
 use thread_files::ThreadFiles;
 use unload::UnloadAttempt;
@@ -71,6 +81,7 @@ pub struct Probes {
     /// It was said that system calls of threads cannot be seen.
     said_blind: bool,
     unloads: Option<mpsc::Sender<UnloadAttempt>>,
+    orders: Option<mpsc::Receiver<Order>>,
 }
 
 /// What is known and chosen before the first signal.
@@ -84,13 +95,20 @@ struct Ready {
 impl Probes {
     /// Touches nothing yet.
     pub fn new(config: ProbesConfig, host: HostRoot, telemetry: &Telemetry) -> Self {
-        Self { config, host, telemetry: telemetry.clone(), said_blind: false, unloads: None }
+        Self { config, host, telemetry: telemetry.clone(), said_blind: false, unloads: None, orders: None }
     }
 
     /// Tells `holder` of every attempt to unload the driver. Nothing waits for it: of a full channel it learns enough.
     #[must_use]
     pub fn telling_unloads(mut self, holder: mpsc::Sender<UnloadAttempt>) -> Self {
         self.unloads = Some(holder);
+        self
+    }
+
+    /// Takes orders to follow processes.
+    #[must_use]
+    pub fn following(mut self, orders: mpsc::Receiver<Order>) -> Self {
+        self.orders = Some(orders);
         self
     }
 
@@ -165,7 +183,7 @@ impl Source for Probes {
 }
 
 impl Probes {
-    async fn watch(&self, mut ready: Ready, outlet: &Outlet, stop: &CancellationToken) -> Exit {
+    async fn watch(&mut self, mut ready: Ready, outlet: &Outlet, stop: &CancellationToken) -> Exit {
         let host_pids = ready.kernel.host_pids;
         if host_pids == Support::No {
             let source = SourceState {
@@ -193,7 +211,8 @@ impl Probes {
             self.config.majors.is_some(),
             Tracker::new(SLOW, lost_returns),
             &self.telemetry,
-        );
+        )
+        .scheduling(ready.kernel.tracefs);
         let every = |interval: Duration| {
             let interval = interval.max(SHORTEST_INTERVAL);
             let mut ticks = interval_at(Instant::now() + interval, interval);
@@ -216,12 +235,24 @@ impl Probes {
                 _ = scan.tick() => watch.scan(outlet).await,
                 _ = read.tick() => watch.read(outlet).await,
                 _ = majors.tick() => watch.look_for_majors(),
+                Some(order) = next(&mut self.orders) => {
+                    watch.take_order(order);
+                    Ok(())
+                }
             };
             if let Err(error) = done {
                 watch.forget(outlet).await;
                 return LoadError::from(error).exit(false);
             }
         }
+    }
+}
+
+/// The next order; waits for ever where nobody gives any.
+async fn next(orders: &mut Option<mpsc::Receiver<Order>>) -> Option<Order> {
+    match orders {
+        Some(orders) => orders.recv().await,
+        None => std::future::pending().await,
     }
 }
 

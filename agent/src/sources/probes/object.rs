@@ -14,11 +14,15 @@ use aya_log::EbpfLogger;
 use log::Log;
 use warpgauge_ebpf::attach::{Attachment, to_tracepoint};
 use warpgauge_ebpf::calls::{InFlight, InFlightKey};
+use warpgauge_ebpf::event::KnownProcess;
 use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
 use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::layout::MEMBERS;
+use warpgauge_ebpf::lock::{Held, HeldKey};
 use warpgauge_ebpf::maps::MAJOR_SLOTS;
 use warpgauge_ebpf::prefix::Prefix;
+use warpgauge_ebpf::rm::{RmKey, RmSum};
+use warpgauge_ebpf::schedule::{Off, OffKey, OffSum};
 use warpgauge_ebpf::{globals, maps};
 
 use super::kernel::Kernel;
@@ -55,6 +59,22 @@ pub struct Loaded {
     pub slow_calls: RingBuf<MapData>,
     /// Attempts to unload the driver; `None` once it was handed on.
     pub unloads: Option<RingBuf<MapData>>,
+    /// Things that happen once.
+    pub events: RingBuf<MapData>,
+    /// Processes that have called the driver.
+    pub processes: HashMap<MapData, u32, KnownProcess>,
+    /// Sums of calls into the resource manager.
+    pub rm_calls: HashMap<MapData, RmKey, RmSum>,
+    /// Who has which lock.
+    pub held: HashMap<MapData, HeldKey, Held>,
+    /// Locks that another thread than the holder let go, and when.
+    pub released: HashMap<MapData, u64, u64>,
+    /// Processes followed by the scheduler's programs, and until when.
+    pub armed: HashMap<MapData, u32, u64>,
+    /// Their threads that do not run.
+    pub off: HashMap<MapData, u32, Off>,
+    /// Sums of their times.
+    pub off_sums: HashMap<MapData, OffKey, OffSum>,
     /// Losses.
     pub losses: Array<MapData, u64>,
     /// Probes that this kernel refused, and why.
@@ -63,8 +83,15 @@ pub struct Loaded {
     log: Option<EbpfLogger<&'static dyn Log>>,
     // the programs go when their events and this go
     attachments: Vec<Attachment>,
+    scheduler: Vec<Attachment>,
     programs: Ebpf,
 }
+
+/// Programs of the scheduler, attached on demand.
+const SCHEDULER: [Hook; 2] = [
+    Hook { program: "sched_wakeup", event: "sched/sched_wakeup" },
+    Hook { program: "sched_switch", event: "sched/sched_switch" },
+];
 
 /// Whether this build has the object.
 pub fn is_built() -> bool {
@@ -94,11 +121,20 @@ impl Loaded {
             histograms: HashMap::try_from(map(&mut ebpf, maps::HISTOGRAMS)?)?,
             slow_calls: RingBuf::try_from(map(&mut ebpf, maps::SLOW_CALLS)?)?,
             unloads: Some(RingBuf::try_from(map(&mut ebpf, maps::UNLOADS)?)?),
+            events: RingBuf::try_from(map(&mut ebpf, maps::EVENTS)?)?,
+            processes: HashMap::try_from(map(&mut ebpf, maps::PROCESSES)?)?,
+            rm_calls: HashMap::try_from(map(&mut ebpf, maps::RM_CALLS)?)?,
+            held: HashMap::try_from(map(&mut ebpf, maps::HELD)?)?,
+            released: HashMap::try_from(map(&mut ebpf, maps::RELEASED)?)?,
+            armed: HashMap::try_from(map(&mut ebpf, maps::ARMED)?)?,
+            off: HashMap::try_from(map(&mut ebpf, maps::OFF)?)?,
+            off_sums: HashMap::try_from(map(&mut ebpf, maps::OFF_SUMS)?)?,
             losses: Array::try_from(map(&mut ebpf, maps::LOSSES)?)?,
             broken,
             majors: array,
             log,
             attachments,
+            scheduler: Vec::new(),
             programs: ebpf,
         })
     }
@@ -118,6 +154,23 @@ impl Loaded {
     pub fn attach(&mut self, tracefs: &Path, hook: &Hook) -> Result<(), LoadError> {
         self.attachments.push(attach_one(&mut self.programs, tracefs, hook)?);
         Ok(())
+    }
+
+    /// Puts the scheduler's programs on their events, unless they are there.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn arm_scheduler(&mut self, tracefs: &Path) -> Result<(), LoadError> {
+        if self.scheduler.is_empty() {
+            let attached = SCHEDULER.iter().map(|hook| attach_one(&mut self.programs, tracefs, hook));
+            self.scheduler = attached.collect::<Result<_, _>>()?;
+        }
+        Ok(())
+    }
+
+    /// Takes them off again.
+    pub fn disarm_scheduler(&mut self) {
+        self.scheduler.clear();
     }
 
     /// Hands the programs' log lines to the agent's log.
