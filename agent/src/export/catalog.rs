@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use super::device_catalog;
+use super::{device_catalog, probe_catalog};
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,27 +210,6 @@ pub const CATALOG: &[Metric] = &[
     counter("warpgauge.kmsg.ignored", "{record}", "Kernel-log records left out on purpose.", &["reason"]),
     counter("warpgauge.kmsg.malformed", "{record}", "Kernel-log records that could not be understood.", &[]),
     counter("warpgauge.state.errors", "{error}", "Reads or writes of the state directory that failed.", &[]),
-    gauge(
-        "warpgauge.probe.info",
-        "1",
-        "1 for the way in which each probe is attached.",
-        &["probe", "tactic"],
-    ),
-    gauge(
-        "warpgauge.probe.refused",
-        "1",
-        "1 for each better way to attach that this machine refused.",
-        &["probe", "tactic", "reason"],
-    ),
-    counter("warpgauge.probe.lost", "{event}", "Events lost inside the kernel programs.", &["reason"]),
-    counter(
-        "warpgauge.probe.lost_returns",
-        "{call}",
-        "Driver calls whose return was not seen; their length is not in the histogram.",
-        &[],
-    ),
-    gauge("warpgauge.probe.entries", "{entry}", "Entries in use of a kernel map.", &["map"]),
-    gauge("warpgauge.probe.map.bytes", "By", "Kernel memory of all maps together.", &[]),
     counter(
         "warpgauge.log.records",
         "{record}",
@@ -360,7 +339,7 @@ pub const INTEGER_ATTRIBUTES: &[&str] = &[
     "infiniband.port",
 ];
 
-const fn counter(
+pub(super) const fn counter(
     name: &'static str,
     unit: &'static str,
     help: &'static str,
@@ -369,7 +348,7 @@ const fn counter(
     Metric { name, kind: Kind::Counter, unit, help, attributes }
 }
 
-const fn gauge(
+pub(super) const fn gauge(
     name: &'static str,
     unit: &'static str,
     help: &'static str,
@@ -378,10 +357,11 @@ const fn gauge(
     Metric { name, kind: Kind::Gauge, unit, help, attributes }
 }
 
-/// All metrics: [`CATALOG`], those of devices, those made from the table of fields.
+/// All metrics: [`CATALOG`], those of the probes, those of devices, those made from the table of fields.
 pub fn all() -> &'static [Metric] {
-    static ALL: LazyLock<Vec<Metric>> =
-        LazyLock::new(|| [CATALOG, device_catalog::STATIC, device_catalog::from_fields()].concat());
+    static ALL: LazyLock<Vec<Metric>> = LazyLock::new(|| {
+        [CATALOG, probe_catalog::STATIC, device_catalog::STATIC, device_catalog::from_fields()].concat()
+    });
     &ALL
 }
 
@@ -408,7 +388,7 @@ pub fn to_markdown() -> String {
          there any more, sends one last point without a value (OTLP's \"no recorded value\").\n\n\
          | name | kind | unit | attributes | meaning |\n|---|---|---|---|---|\n",
     );
-    for metric in CATALOG.iter().chain(device_catalog::STATIC) {
+    for metric in CATALOG.iter().chain(probe_catalog::STATIC).chain(device_catalog::STATIC) {
         let attributes: Vec<String> = metric.attributes.iter().map(|a| format!("`{a}`")).collect();
         let (name, kind, unit, help) = (metric.name, metric.kind.name(), metric.unit, metric.help);
         // Writing to a String cannot fail.

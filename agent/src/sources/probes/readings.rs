@@ -21,11 +21,13 @@ use super::kernel::Support;
 use super::processes::Facts;
 use super::rm_calls::RmCalls;
 use super::schedule::Order;
+use super::tactics::{Choice, Probe};
 use super::thread_files::{Stat, ThreadFiles};
 use super::totals::Life;
 use super::watch::{Watch, ignore_absence, walk};
 use crate::host::{HostRoot, mono_now};
-use crate::model::{Pid, StartTicks, Tid};
+use crate::model::signal::{SourceState, XID_REPORTS};
+use crate::model::{Pid, Signal, StartTicks, Tid};
 
 /// What is looked up about processes; once per reading, however many maps have them.
 #[derive(Debug, Default)]
@@ -79,11 +81,22 @@ impl Watch {
                 ignore_absence(self.loaded.processes.remove(tgid))?;
             }
         }
+        self.say_what_reports();
         self.follow()?;
         if self.readings % GARBAGE_EVERY == 0 {
             self.collect_garbage()?;
         }
         Ok(())
+    }
+
+    /// The kernel log can be held against the driver's own reports of errors, while they are seen.
+    fn say_what_reports(&mut self) {
+        let is_at_work = |choice: &Choice| choice.probe == Probe::Xid && choice.tactic.is_some();
+        let up = self.loaded.attached.choices().any(is_at_work);
+        if self.reports_xids.replace(up) != Some(up) {
+            let source = SourceState { name: XID_REPORTS.to_owned(), up, reason: None, late: None };
+            self.said.push(Signal::Source { at: mono_now(), source });
+        }
     }
 
     /// The scheduler's programs are attached while somebody is followed.
@@ -99,16 +112,15 @@ impl Watch {
                 self.loaded.armed.insert(*tgid, until.0, 0)?;
             }
         }
-        match &self.tracefs {
-            Some(tracefs) if self.schedule.armed() > 0 => {
-                if let Err(error) = self.loaded.arm_scheduler(tracefs) {
-                    tracing::warn!(%error, "The scheduler's programs cannot be attached: stalls are told without them.");
-                    self.tracefs = None; // said once
-                }
+        let mut armed = self.schedule.armed();
+        if armed == 0 {
+            self.loaded.disarm_scheduler();
+        } else if let Err(error) = self.loaded.arm_scheduler() {
+            armed = 0;
+            if !std::mem::replace(&mut self.said_unfollowed, true) {
+                tracing::warn!(%error, "The threads of a stall's victims cannot be followed; the stall is told without.");
             }
-            _ => self.loaded.disarm_scheduler(),
         }
-        let armed = if self.tracefs.is_some() { self.schedule.armed() } else { 0 };
         self.numbers.armed.set(armed as u64);
         walk(&self.loaded.off_sums, OFF_SUM_ENTRIES, &mut self.lives.off_sums);
         let emit = &mut |signal| self.said.push(signal);

@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 
 use aya::Pod;
 use aya::maps::{HashMap, MapData, MapError};
@@ -18,6 +17,7 @@ use warpgauge_ebpf::lock::{Held, HeldKey, number};
 use warpgauge_ebpf::loss::Loss;
 use warpgauge_ebpf::maps::{HELD_ENTRIES, IN_FLIGHT_ENTRIES};
 
+use super::attached::Attached;
 use super::call_signal::{Names, expected};
 use super::events::{Events, Said};
 use super::in_flight::{Look, Node, Tracker};
@@ -33,7 +33,6 @@ use super::schedule::Schedule;
 use super::stats::Stats;
 use super::thread_files::ThreadFiles;
 use crate::host::{HostRoot, mono_now, suspended_ns};
-use crate::model::signal::{SourceState, XID_REPORTS};
 use crate::model::{Inside, MonoNs, Pid, Signal, StartTicks, ThreadState, Tid};
 use crate::sources::Outlet;
 use crate::telemetry::{Counter, Gauge, Telemetry};
@@ -52,7 +51,10 @@ pub struct Watch {
     pub(super) events: Events,
     pub(super) garbage: Garbage,
     pub(super) schedule: Schedule,
-    pub(super) tracefs: Option<PathBuf>,
+    /// Whether reports of errors are seen, as it was last said.
+    pub(super) reports_xids: Option<bool>,
+    /// It was said that nobody can be followed.
+    pub(super) said_unfollowed: bool,
     pub(super) files: ThreadFiles,
     /// Readings so far.
     pub(super) readings: u64,
@@ -105,7 +107,8 @@ impl Watch {
             events: Events::default(),
             garbage: Garbage::default(),
             schedule: Schedule::default(),
-            tracefs: None,
+            reports_xids: None,
+            said_unfollowed: false,
             files: ThreadFiles::default(),
             readings: 0,
             in_flight: Vec::new(),
@@ -118,20 +121,9 @@ impl Watch {
         }
     }
 
-    /// Where the scheduler's programs are attached when they are needed; without it they never are.
-    #[must_use]
-    pub fn scheduling(mut self, tracefs: Option<PathBuf>) -> Self {
-        self.tracefs = tracefs;
-        self
-    }
-
-    /// Says whether the driver's own reports of errors are seen, so that the kernel log can be held against them.
-    #[must_use]
-    pub fn reporting_xids(mut self, up: bool) -> Self {
-        let name = XID_REPORTS.to_owned();
-        let source = SourceState { name, up, reason: None, late: None };
-        self.said.push(Signal::Source { at: mono_now(), source });
-        self
+    /// What is attached, to be looked after.
+    pub fn attached(&mut self) -> &mut Attached {
+        &mut self.loaded.attached
     }
 
     /// Events and ends of slow calls, then calls in flight.
