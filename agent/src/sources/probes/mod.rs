@@ -6,13 +6,15 @@
 //!
 //! Reading order: [`tactics`] (what is observed, and how) → [`functions`], [`symbols`] and [`hooks`] (what that comes
 //! down to with this driver) → [`object`] and [`attached`] (loading, attaching) → [`watch`] (the loop's body) →
-//! [`in_flight`] and [`inside`] (calls that hang) → [`stats`] (calls that ended) → [`upkeep`] (a driver loaded again,
-//! the probes' own cost); and [`unload`], on its own.
+//! [`in_flight`] and [`inside`] (calls that hang), [`locks`] (who has them), [`events`] → [`readings`]: [`stats`] and
+//! [`rm_calls`] (calls that ended), [`processes`], [`schedule`] (who is followed) → [`upkeep`] (a driver loaded again, the
+//! probes' own cost); and [`unload`], on its own.
 
 pub mod attached;
 pub mod btf;
 pub mod call_signal;
 pub mod cost;
+pub mod events;
 pub mod functions;
 pub mod groups;
 pub mod hooks;
@@ -20,18 +22,25 @@ pub mod in_flight;
 pub mod inside;
 pub mod kernel;
 pub mod load_error;
+pub mod locks;
 pub mod majors;
 pub mod map_bytes;
 pub mod object;
 pub mod offsets;
+pub mod processes;
+pub mod readings;
 pub mod refusal;
 pub mod reload;
 pub mod report;
+pub mod rm_calls;
 pub mod run_stats;
+pub mod schedule;
 pub mod stats;
 pub mod symbols;
+pub mod syscalls;
 pub mod tactics;
 pub mod thread_files;
+pub mod totals;
 pub mod unload;
 pub mod upkeep;
 pub mod verify;
@@ -67,6 +76,7 @@ use object::{Loaded, Settings};
 use offsets::Offsets;
 use refusal::Refusal;
 use report::Report;
+use schedule::Order;
 use tactics::{Choice, PROBES, Probe};
 use thread_files::ThreadFiles;
 use unload::UnloadAttempt;
@@ -91,6 +101,7 @@ pub struct Probes {
     /// It was said that system calls of threads cannot be seen.
     said_blind: bool,
     unloads: Option<mpsc::Sender<UnloadAttempt>>,
+    orders: Option<mpsc::Receiver<Order>>,
 }
 
 /// What is known and at work before the first signal.
@@ -105,13 +116,20 @@ struct Ready {
 impl Probes {
     /// Touches nothing yet.
     pub fn new(config: ProbesConfig, host: HostRoot, telemetry: &Telemetry) -> Self {
-        Self { config, host, telemetry: telemetry.clone(), said_blind: false, unloads: None }
+        Self { config, host, telemetry: telemetry.clone(), said_blind: false, unloads: None, orders: None }
     }
 
     /// Tells `holder` of every attempt to unload the driver. Nothing waits for it: of a full channel it learns enough.
     #[must_use]
     pub fn telling_unloads(mut self, holder: mpsc::Sender<UnloadAttempt>) -> Self {
         self.unloads = Some(holder);
+        self
+    }
+
+    /// Takes orders to follow processes.
+    #[must_use]
+    pub fn following(mut self, orders: mpsc::Receiver<Order>) -> Self {
+        self.orders = Some(orders);
         self
     }
 
@@ -153,7 +171,7 @@ impl Source for Probes {
 
 impl Probes {
     async fn watch(
-        &self,
+        &mut self,
         mut ready: Ready,
         report: Report,
         outlet: &Outlet,
@@ -215,6 +233,10 @@ impl Probes {
                 _ = scan.tick() => watch.scan(outlet).await,
                 _ = read.tick() => watch.read(outlet).await,
                 _ = majors.tick() => watch.look_for_majors(),
+                Some(order) = next(&mut self.orders) => {
+                    watch.take_order(order);
+                    Ok(())
+                }
                 _ = beat.tick() => match upkeep.beat(watch.attached()).await {
                     true => watch.look_for_majors(), // UVM has another one after each load
                     false => Ok(()),
@@ -227,6 +249,14 @@ impl Probes {
         };
         upkeep.retract();
         exit
+    }
+}
+
+/// The next order; waits for ever where nobody gives any.
+async fn next(orders: &mut Option<mpsc::Receiver<Order>>) -> Option<Order> {
+    match orders {
+        Some(orders) => orders.recv().await,
+        None => std::future::pending().await,
     }
 }
 
