@@ -42,7 +42,9 @@ fn run() -> io::Result<()> {
         let asked: String = caller.asked.drain(..).map(|word| format!(" {word:#x}")).collect();
         match done {
             Ok(value) => println!("done {value} {took}{asked}"),
-            Err(e) if e.raw_os_error().is_some() => println!("failed {} {took}", e.raw_os_error().unwrap_or(0)),
+            Err(e) if e.raw_os_error().is_some() => {
+                println!("failed {} {took}", e.raw_os_error().unwrap_or(0))
+            }
             Err(e) => return Err(e),
         }
     }

@@ -18,4 +18,12 @@
 //! - A test may wait as long as it must, but the whole guest has 300 s.
 //! - `cargo xtask vm-test --kernel 6.1 --filter NAME --keep` is the short loop; the console is in target/vm/run/6.1.
 
+mod caller;
+mod calls;
+mod hangs;
+mod locks;
+mod reload;
+mod resource_manager;
+mod rights;
 mod smoke;
+mod watched;
