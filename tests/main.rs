@@ -9,6 +9,7 @@ mod doctor;
 mod documents;
 mod driver_calls;
 mod driver_hold;
+mod every_program;
 mod fields;
 mod gpu_entities;
 mod gpu_events;

@@ -5,7 +5,7 @@ use crate::model::driver_log::XidLine;
 use crate::model::signal::{GpuContext, GpuProcess, GpuProcesses};
 use crate::model::{
     Cause, Confidence, DriverLine, Finding, LogOrigin, Severity, Stall, StallState, StartTicks, Tid, Victim,
-    Xid,
+    Xid, XidSource,
 };
 
 const POD: &str = "/kubepods/besteffort/pod0a1b2c3d-1111-2222-3333-444455556666";
@@ -21,6 +21,8 @@ fn stall_of(pid: u32, start: u64, cgroup: u64) -> Fact {
         hw_id: None,
         call: None,
         victims: vec![Victim { pid: Pid(pid), tid: Tid(pid), caller: Some(caller) }],
+        lock: None,
+        holder: None,
         evidence: vec![],
     };
     let kind = FindingKind::Stall(stall);
@@ -93,6 +95,7 @@ fn xid_of(pid: u32, name: &str, at: MonoNs) -> Fact {
         severity: word(),
         action: word(),
         pid: Some(Pid(pid)),
+        source: XidSource::KernelLog,
         line: Box::new(line),
     };
     let kind = FindingKind::Xid(xid);

@@ -197,6 +197,10 @@ fn stall_line(
         let comm = victim.caller.as_ref().map(|caller| &caller.comm);
         put(&mut text, " thread=", comm.map(|comm| format!("{comm}/{}", victim.tid.0)));
     }
+    if let Some(holder) = &stall.holder {
+        put(&mut text, " holder", Some(""));
+        put_process(&mut text, holder.pid, process_of(fact, holder.pid));
+    }
     if !stall.evidence.is_empty() {
         put(&mut text, " | ", Some(stall.evidence.join("; ")));
     }

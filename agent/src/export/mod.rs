@@ -13,6 +13,7 @@ pub mod otlp;
 pub mod own_logs;
 pub mod own_points;
 pub mod point;
+pub mod probe_catalog;
 pub mod record;
 #[cfg(test)]
 mod samples;

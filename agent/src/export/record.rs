@@ -11,7 +11,7 @@ use super::whose::process_of;
 use crate::model::operation::Majors;
 use crate::model::{
     Attributed, Finding, FindingKind, Known, LineKind, Pid, Process, Severity, Stall, StallState, WallAnchor,
-    WallNs, Xid,
+    WallNs, Xid, rm,
 };
 
 /// The event that tells of the gap before this run.
@@ -123,8 +123,13 @@ impl Recorder {
             put(&mut attributes, "gpu.driver.device", call.device);
             put(&mut attributes, "gpu.driver.node", call.node.as_deref().map(node_path));
             put(&mut attributes, "gpu.driver.operation", majors.operation(call.kind, call.op, call.device));
+            put(&mut attributes, "gpu.driver.function", call.function.as_ref());
+            let asked = call.rm.and_then(|rm| rm.cmd.map(rm::control).or_else(|| rm.class.map(rm::class)));
+            put(&mut attributes, "gpu.driver.rm.operation", asked);
+            put(&mut attributes, "gpu.driver.rm.status", call.status.map(rm::status));
             attributes.extend(call.ret.map(|ret| ("gpu.driver.return", Attribute::Int(ret))));
         }
+        put_lock(&mut attributes, stall, fact);
         let mut who = String::from("a thread");
         if let Some(victim) = stall.victims.first() {
             let known = process_of(fact, victim.pid);
@@ -156,6 +161,7 @@ impl Recorder {
             ("gpu.xid.class", text(&xid.class)),
             ("gpu.xid.severity", text(&xid.severity)),
             ("gpu.xid.action", text(&xid.action)),
+            ("gpu.xid.source", text(xid.source.name())),
             ("gpu.xid.backlog", Attribute::Bool(origin.backlog)),
             ("gpu.xid.text", text(&xid.line.raw)),
         ];
@@ -234,6 +240,29 @@ fn put_process(attributes: &mut Attributes, pid: Pid, known: &Known<Process>) {
     put(attributes, "k8s.pod.uid", process.workload.pod_uid.as_ref());
     put(attributes, "slurm.job.id", process.workload.slurm_job.as_ref());
     put(attributes, "slurm.step.id", process.workload.slurm_step.as_ref());
+}
+
+/// The lock a stall is put down to, and who has it: not the victim, and often the one to talk to.
+fn put_lock(attributes: &mut Attributes, stall: &Stall, fact: &Attributed<impl Sized>) {
+    if let Some(wait) = &stall.lock {
+        attributes.push(("gpu.driver.lock.name", text(&wait.lock)));
+        attributes.push(("gpu.driver.lock.mode", text(if wait.exclusive { "write" } else { "read" })));
+    }
+    let Some(holder) = &stall.holder else { return };
+    attributes.push(("gpu.stall.holder.pid", Attribute::Int(i64::from(holder.pid.0))));
+    attributes.push(("gpu.stall.holder.thread.id", Attribute::Int(i64::from(holder.tid.0))));
+    let comm = holder.caller.as_ref().map(|caller| &caller.comm);
+    put(attributes, "gpu.stall.holder.thread.name", comm);
+    let held = stall.begin.after(stall.duration).since(holder.since);
+    attributes.extend(held.map(|held| ("gpu.stall.holder.duration", Attribute::Double(held.as_secs_f64()))));
+    let known = process_of(fact, holder.pid);
+    put(attributes, "gpu.stall.holder.attribution.reason", known.reason());
+    let Some(process) = known.is() else { return };
+    put(attributes, "gpu.stall.holder.executable.name", process.comm.as_ref());
+    put(attributes, "gpu.stall.holder.cgroup", process.cgroup.as_ref());
+    put(attributes, "gpu.stall.holder.container.id", process.workload.container_id.as_ref());
+    put(attributes, "gpu.stall.holder.pod.uid", process.workload.pod_uid.as_ref());
+    put(attributes, "gpu.stall.holder.slurm.job.id", process.workload.slurm_job.as_ref());
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::model::finding::StatusState;
 use crate::model::{
     Attributed, CallKind, Caller, Cause, CgroupId, Confidence, DeviceNode, DriverLine, Finding, FindingKind,
     Known, LineKind, LogOrigin, MonoNs, PciAddress, Pid, Process, Severity, Stall, StallState, StartTicks,
-    Status, Tid, Victim, WallAnchor, WallNs, Workload, Xid,
+    Status, Tid, Victim, WallAnchor, WallNs, Workload, Xid, XidSource,
 };
 
 /// 100 s after boot it was 2023-11-14T22:13:20Z.
@@ -54,9 +54,14 @@ pub(crate) fn stall(state: StallState) -> Attributed<Finding> {
             driver: Some("nvidia".into()),
             device: Some(DeviceNode { major: 195, minor: 255 }),
             node: Some("nvidiactl".into()),
+            function: None,
+            rm: None,
+            status: None,
             ret: None,
         }),
         victims: vec![Victim { pid: Pid(77), tid: Tid(78), caller: Some(caller) }],
+        lock: None,
+        holder: None,
         evidence: vec!["in the call for 2.5 s".into(), "state D".into()],
     };
     let (id, at) = ("stall-1".to_owned(), MonoNs(99_500_000_000));
@@ -84,6 +89,7 @@ pub(crate) fn xid(seq: Option<u64>) -> Attributed<Finding> {
         class: "bus".into(),
         severity: "fatal".into(),
         action: "reset".into(),
+        source: XidSource::KernelLog,
         pid: Some(Pid(77)),
         line: Box::new(DriverLine { kind: LineKind::Xid(line), raw, origin }),
     };

@@ -17,8 +17,8 @@ use crate::{build_ebpf, shell, workspace};
 const FOLDER: &str = "warpgauge";
 const TESTS: &str = "warpgauge-tests";
 /// Beside the tests.
-const PROGRAMS: [&str; 5] =
-    ["warpgauge", "otlp-receiver", "ioctl-victim", "libdcgm_sim.so", "libnvml_sim.so"];
+const PROGRAMS: [&str; 6] =
+    ["warpgauge", "otlp-receiver", "ioctl-victim", "driver-caller", "libdcgm_sim.so", "libnvml_sim.so"];
 /// Of this machine, where it has them: to start an agent with fewer rights.
 const OF_THE_MACHINE: [&str; 1] = ["setpriv"];
 /// Tests that are meant for the guest are in this module.

@@ -123,6 +123,13 @@ impl Devices {
             | Signal::Call { .. }
             | Signal::Thread { .. }
             | Signal::CallStats { .. }
+            | Signal::RmCalls { .. }
+            | Signal::LockWaits { .. }
+            | Signal::UvmWork { .. }
+            | Signal::Scheduling { .. }
+            | Signal::LockHolders { .. }
+            | Signal::Role { .. }
+            | Signal::XidReport { .. }
             | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
