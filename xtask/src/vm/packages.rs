@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::kernel::Kernel;
-use crate::debian::{Archive, Suite, View, extract};
+use crate::debian::{Suite, View, extract};
 
 /// How long an answer of the mirror holds.
 const HOLDS: Duration = Duration::from_secs(24 * 3600);
