@@ -233,10 +233,7 @@ impl Probes {
                 _ = scan.tick() => watch.scan(outlet).await,
                 _ = read.tick() => watch.read(outlet).await,
                 _ = majors.tick() => watch.look_for_majors(),
-                Some(order) = next(&mut self.orders) => {
-                    watch.take_order(order);
-                    Ok(())
-                }
+                Some(order) = next(&mut self.orders) => watch.take_order(order),
                 _ = beat.tick() => match upkeep.beat(watch.attached()).await {
                     true => watch.look_for_majors(), // UVM has another one after each load
                     false => Ok(()),
