@@ -54,6 +54,7 @@ use crate::model::Signal;
 use crate::model::signal::SourceState;
 use crate::telemetry::Telemetry;
 
+use super::worker::board::Board;
 use super::{Exit, Lack, Outlet, Source};
 use attached::Driver;
 use btf::Btf;
@@ -91,6 +92,7 @@ pub struct Probes {
     /// It was said that system calls of threads cannot be seen.
     said_blind: bool,
     unloads: Option<mpsc::Sender<UnloadAttempt>>,
+    board: Board,
 }
 
 /// What is known and at work before the first signal.
@@ -105,13 +107,27 @@ struct Ready {
 impl Probes {
     /// Touches nothing yet.
     pub fn new(config: ProbesConfig, host: HostRoot, telemetry: &Telemetry) -> Self {
-        Self { config, host, telemetry: telemetry.clone(), said_blind: false, unloads: None }
+        Self {
+            config,
+            host,
+            telemetry: telemetry.clone(),
+            said_blind: false,
+            unloads: None,
+            board: Board::default(),
+        }
     }
 
     /// Tells `holder` of every attempt to unload the driver. Nothing waits for it: of a full channel it learns enough.
     #[must_use]
     pub fn telling_unloads(mut self, holder: mpsc::Sender<UnloadAttempt>) -> Self {
         self.unloads = Some(holder);
+        self
+    }
+
+    /// Puts up there what is given up for its cost.
+    #[must_use]
+    pub fn on_board(mut self, board: Board) -> Self {
+        self.board = board;
         self
     }
 
@@ -142,7 +158,7 @@ impl Source for Probes {
             Ok(ready) => ready,
             Err(errors) => return exit(errors, kernel::locked_down(&self.host)),
         };
-        let mut report = Report::new(&self.telemetry);
+        let mut report = Report::new(&self.telemetry, &self.board);
         report.publish(ready.loaded.attached.choices());
         let bytes = map_bytes::map_bytes(ready.kernel.possible_cpus);
         self.telemetry.gauge("warpgauge.probe.map.bytes", &[]).set(bytes);

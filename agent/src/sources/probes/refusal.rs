@@ -46,10 +46,12 @@ pub fn remedy(reason: &str) -> &'static str {
         "read_only" => "mount tracefs writable (in Kubernetes: /sys/kernel/tracing, without readOnly)",
         "no_tracefs" => "mount -t tracefs tracefs /sys/kernel/tracing",
         "lockdown" => "leave the kernel's lockdown mode `confidentiality`",
-        "not_permitted" => "run as root, or with CAP_DAC_OVERRIDE besides CAP_BPF and CAP_PERFMON",
+        "not_permitted" => {
+            "run as root with CAP_BPF and CAP_PERFMON; not as root, with CAP_DAC_OVERRIDE, too"
+        }
         "no_kallsyms" => "give access to /proc/kallsyms (CONFIG_KALLSYMS)",
         "no_symbol" => "report it, with the driver's version: its functions are not known to this agent",
-        "no_event" => "run a kernel built with CONFIG_FTRACE_SYSCALLS",
+        "no_event" => "run a kernel built with CONFIG_FTRACE_SYSCALLS (for `unload`, with modules)",
         "release_after_close" => "run a kernel from 6.6 on, or one with kprobes",
         "not_built" => "run `cargo xtask build-ebpf`, then build the agent again",
         "over_budget" => "raise `probes.budget`, or look for what calls the driver so often",
