@@ -30,7 +30,7 @@ fn wait(ctx: &ProbeContext, mode: u32) -> u32 {
     }
     let mut call = at_driver(kind::LOCK);
     (call.op, call.object) = (mode, lock);
-    begin(ctx, layer::LOCK, &who, &mut call);
+    begin(layer::LOCK, &who, &mut call);
     0
 }
 
