@@ -45,8 +45,10 @@ fn reasons(loaded: &Loaded, pid: u32) -> Vec<u32> {
     reasons
 }
 
-fn wait_until_off(loaded: &Loaded, pid: u32) -> Off {
-    wait_for("the thread to be off the processor", 10, || loaded.off.get(&pid, 0).ok())
+/// It may be preempted on its way there.
+fn wait_until_off(loaded: &Loaded, pid: u32, reason: u32) -> Off {
+    let off = || loaded.off.get(&pid, 0).ok().filter(|off| off.reason == reason);
+    wait_for("the thread to be off the processor", 10, off)
 }
 
 /// Lets time pass, on the kernel's own clock.
@@ -76,8 +78,8 @@ fn a_wait_for_input_is_sleep_and_as_long_as_it_was() {
         assert_eq!(caller.call("open /dev/null"), "done\n");
     }
     // it answers before it sleeps again
-    let off = wait_until_off(&loaded, armed.pid());
-    assert_eq!((off.tgid, off.reason, off.woken_ns), (armed.pid(), reason::SLEEP, 0));
+    let off = wait_until_off(&loaded, armed.pid(), reason::SLEEP);
+    assert_eq!((off.tgid, off.woken_ns), (armed.pid(), 0));
     assert!(began < off.since_ns && off.since_ns < mono_now().0, "{off:?}");
     let before = sum(&loaded, armed.pid(), reason::SLEEP);
     wait_long(off.since_ns);
@@ -165,9 +167,7 @@ fn a_hung_call_is_the_drivers_time() {
     arm(&mut loaded, pid);
     let began = mono_now().0;
     tty.hang(&mut victim);
-    let off = wait_for("the call to hang", 10, || {
-        loaded.off.get(&pid, 0).ok().filter(|off| off.reason == reason::DRIVER_CALL)
-    });
+    let off = wait_until_off(&loaded, pid, reason::DRIVER_CALL);
     wait_long(off.since_ns);
     tty.release();
     assert!(victim.wait().unwrap().success());
