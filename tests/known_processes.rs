@@ -5,11 +5,14 @@ use std::process::{Child, Command, Stdio};
 
 use warpgauge::host::HostRoot;
 use warpgauge::host::cgroup_hierarchy::Version;
+use warpgauge::sources::probes::attached::Driver;
 use warpgauge::sources::probes::btf::Btf;
+use warpgauge::sources::probes::groups::Group;
+use warpgauge::sources::probes::hooks::Hook;
 use warpgauge::sources::probes::kernel::Kernel;
 use warpgauge::sources::probes::object::{Loaded, Settings};
 use warpgauge::sources::probes::offsets::Offsets;
-use warpgauge::sources::probes::tactics::{self, Hook};
+use warpgauge::sources::probes::tactics;
 use warpgauge_ebpf::event::{Event, what};
 use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::prefix::Prefix;
@@ -32,9 +35,11 @@ pub(crate) fn programs(hooks: &[(&'static str, &'static str)]) -> Loaded {
     };
     let offsets = Offsets::resolve(&btf, Version::V2).unwrap();
     let majors = [MAJOR, 0, 0, 0, 0, 0, 0, 0];
-    let mut loaded = Loaded::new(&kernel, &[], &offsets, &settings, majors).unwrap();
+    let group = Group::own(&HostRoot::default(), std::process::id());
+    let driver = Driver::default();
+    let mut loaded = Loaded::new(&kernel, &driver, &[], group, &offsets, &settings, majors).unwrap();
     for (program, event) in hooks {
-        loaded.attach(kernel.tracefs.as_deref().unwrap(), &Hook { program, event }).unwrap();
+        loaded.attach(Hook::tracepoint(program, event)).unwrap();
     }
     loaded
 }

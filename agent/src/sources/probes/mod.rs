@@ -324,6 +324,12 @@ fn load(
     btf: &Btf,
 ) -> Result<Ready, LoadError> {
     let offsets = Offsets::resolve(btf, hierarchy.version)?;
+    for member in offsets.missing() {
+        tracing::warn!(
+            member,
+            "this kernel lacks something that one probe looks at; the others are not affected"
+        );
+    }
     let devices = fs::read_to_string(host.proc("devices")).unwrap_or_default();
     let majors = match &config.majors {
         Some(numbers) => Majors::configured(numbers),
