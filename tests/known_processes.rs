@@ -17,6 +17,7 @@ use warpgauge_ebpf::event::{Event, what};
 use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::prefix::Prefix;
 use warpgauge_tests::harness::deadline::wait_for;
+use warpgauge_tests::harness::programs::victim;
 use warpgauge_tests::harness::tty::{MAJOR, Tty};
 use warpgauge_tests::needs;
 
@@ -50,6 +51,8 @@ const OPENS: [(&str, &str); 3] = [
     ("openat_enter", "syscalls/sys_enter_openat"),
 ];
 
+const VICTIM: &[u8; 16] = b"ioctl-victim\0\0\0\0";
+
 /// What was told of this process so far.
 fn told(loaded: &mut Loaded, all: &mut Vec<Event>, pid: u32) -> Vec<Event> {
     while let Some(item) = loaded.events.next() {
@@ -59,23 +62,24 @@ fn told(loaded: &mut Loaded, all: &mut Vec<Event>, pid: u32) -> Vec<Event> {
 }
 
 /// A shell that opens a file and then becomes another program, which ends at the end of its input.
-fn becomes_cat(path: &str) -> Child {
-    let script = format!("exec 3<>{path}; exec cat");
-    Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+fn becomes_victim(path: &str) -> Child {
+    let script = format!("exec 3<>{path}; exec {} script", victim().display());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
 #[test]
 fn an_exec_and_the_end_are_told_of_who_called_the_driver() {
     needs!(Root, Probes, Tty0);
     let mut loaded = programs(&OPENS);
-    let (mut known, mut other) = (becomes_cat("/dev/tty0"), becomes_cat("/dev/null"));
+    let (mut known, mut other) = (becomes_victim("/dev/tty0"), becomes_victim("/dev/null"));
     let mut all = Vec::new();
     let execs = wait_for("the exec", 10, || {
         Some(told(&mut loaded, &mut all, known.id())).filter(|events| !events.is_empty())
     });
     let entry = loaded.processes.get(&known.id(), 0).expect("known until user space removes it");
     assert_eq!((execs.len(), execs[0].what), (1, what::EXEC), "{execs:?}");
-    assert_eq!((execs[0].tid, &execs[0].comm[..4]), (known.id(), &b"cat\0"[..]));
+    assert_eq!((execs[0].tid, &execs[0].comm), (known.id(), VICTIM));
     assert_eq!(execs[0].start_ns, entry.start_ns);
     assert_ne!(entry.start_ns, 0);
     assert!(loaded.processes.get(&other.id(), 0).is_err(), "it opened nothing that is watched");
@@ -88,7 +92,7 @@ fn an_exec_and_the_end_are_told_of_who_called_the_driver() {
     let events = told(&mut loaded, &mut all, known.id());
     let kinds: Vec<u32> = events.iter().map(|event| event.what).collect();
     assert_eq!(kinds, [what::EXEC, what::EXIT], "{events:?}");
-    assert_eq!((events[1].start_ns, &events[1].comm[..4]), (entry.start_ns, &b"cat\0"[..]));
+    assert_eq!((events[1].start_ns, &events[1].comm), (entry.start_ns, VICTIM));
     assert!(events[0].at_ns < events[1].at_ns);
     assert_eq!(told(&mut loaded, &mut all, other.id()), []);
 }

@@ -1,7 +1,6 @@
 //! Where the threads of armed processes spend the time in which they do not run, by the scheduler's own events.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::process::Pid;
@@ -11,7 +10,6 @@ use warpgauge::sources::probes::object::Loaded;
 use warpgauge_ebpf::layout::FIELDS;
 use warpgauge_ebpf::schedule::{Off, OffKey, OffSum, reason};
 use warpgauge_tests::harness::deadline::wait_for;
-use warpgauge_tests::harness::programs;
 use warpgauge_tests::harness::tty::Tty;
 use warpgauge_tests::needs;
 
@@ -105,7 +103,7 @@ fn a_wait_for_input_is_sleep_and_as_long_as_it_was() {
     assert!(loaded.off.get(&pid, 0).is_err(), "it was waited for");
 }
 
-/// Processes that compute for seconds; ended when dropped.
+/// Processes that never wait for anything; ended when dropped.
 struct Busy(Vec<Child>);
 
 impl Busy {
@@ -116,15 +114,10 @@ impl Busy {
         one.set(cpu);
         let mut busy = Self(Vec::new());
         for _ in 0..count {
-            let mut command = Command::new(programs::victim());
-            let command = command.args(["read-random", &(1u64 << 31).to_string()]);
-            busy.0.push(command.stdout(Stdio::piped()).spawn().unwrap());
-        }
-        for child in &mut busy.0 {
-            sched_setaffinity(Pid::from_raw(child.id().cast_signed()), &one).unwrap();
-            let mut ready = String::new();
-            BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
-            assert_eq!(ready, "ready\n");
+            let child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+            let pid = Pid::from_raw(child.id().cast_signed());
+            busy.0.push(child);
+            sched_setaffinity(pid, &one).unwrap();
         }
         busy
     }
