@@ -227,16 +227,17 @@ fn start_sources(
             releasing.release(Reason::Unload);
         }
     });
+    let board = Board::default();
     let probes = Probes::new(config.probes.clone(), config.host.clone(), telemetry)
         .telling_unloads(unloads)
-        .following(orders);
+        .following(orders)
+        .on_board(board.clone());
     let outlet = Outlet::new(signals.clone(), "probes", telemetry);
     running.spawn(supervise(probes, outlet, stop.clone(), telemetry.clone()));
     let host_values = HostValues::new(config.host_values.clone(), config.host.clone());
     let outlet = Outlet::new(signals.clone(), "host", telemetry);
     running.spawn(supervise(host_values, outlet, stop.clone(), telemetry.clone()));
     let (desk, questions) = desk::desk();
-    let board = Board::default();
     let parts = worker::Parts {
         config: config.worker.clone(),
         host: config.host.clone(),

@@ -95,14 +95,27 @@ pub fn to_kprobe_event(
     definition: &Definition,
     cpu: u32,
 ) -> Result<Attachment, AttachError> {
-    let event = KprobeEvent::define(tracefs, definition).map_err(|source| AttachError::Define {
-        function: definition.function.clone(),
-        file: tracefs.join(KPROBE_EVENTS),
-        source,
-    })?;
+    let event = define(tracefs, definition)?;
     let id = event_id(tracefs, event.path())?;
     let perf = on(Kind::Tracepoint(id), cpu, program, &definition.function)?;
     Ok(Attachment { _perf: perf, _event: Some(event) })
+}
+
+/// Makes the event and removes it at once: whether this function of a module that is loaded can have one. An event that
+/// was made before the module came is not heard of any more when the kernel then refuses it.
+///
+/// # Errors
+/// tracefs refuses the event.
+pub fn try_kprobe_event(tracefs: &Path, definition: &Definition) -> Result<(), AttachError> {
+    define(tracefs, definition).map(drop)
+}
+
+fn define(tracefs: &Path, definition: &Definition) -> Result<KprobeEvent, AttachError> {
+    KprobeEvent::define(tracefs, definition).map_err(|source| AttachError::Define {
+        function: definition.function.clone(),
+        file: tracefs.join(KPROBE_EVENTS),
+        source,
+    })
 }
 
 /// Runs `program` at each entry of `function` (`module:function`), by the kprobe PMU, whose number is `pmu`. It ends in

@@ -22,7 +22,7 @@ fn follow(ctx: &ProbeContext, kind: u32, op: u32, device: impl FnOnce(u64) -> u3
     }
     let mut call = at_driver(kind);
     (call.dev, call.op) = (device(of), op);
-    begin(ctx, layer::SYSCALL, &who, &mut call);
+    begin(layer::SYSCALL, &who, &mut call);
     0
 }
 

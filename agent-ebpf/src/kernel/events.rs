@@ -3,7 +3,6 @@
 //! In: an event; the arguments of `nv_report_error` and `nv_set_system_power_state`. Out: the ring buffer.
 //! What can go wrong: a full ring buffer or an unreadable argument, counted.
 
-use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 use aya_ebpf::macros::kprobe;
 use aya_ebpf::programs::ProbeContext;
@@ -11,11 +10,19 @@ use warpgauge_ebpf::event::{BYTES, Event, what};
 use warpgauge_ebpf::layout::ABSENT;
 use warpgauge_ebpf::loss::Loss;
 
-use super::caller::caller;
+use super::caller::{caller, current_tid};
 use super::globals::{DEVICE_KOBJECT, KOBJECT_NAME, PCI_DEVICE};
 use super::in_flight::now;
 use super::maps::{EVENTS, lose};
-use super::task::read;
+use super::task::{name_thread, read};
+
+/// Of the current thread.
+#[inline(always)]
+pub fn tell_own(event: &mut Event) {
+    event.tid = current_tid();
+    name_thread(&mut event.comm);
+    tell(event);
+}
 
 #[inline(always)]
 pub fn tell(event: &Event) {
@@ -64,15 +71,13 @@ fn has_name(device: u64, name: &mut [u8; BYTES]) -> bool {
 #[kprobe]
 pub fn kp_power(ctx: ProbeContext) -> u32 {
     let (Some(who), Some(state)) = (caller(), ctx.arg::<u32>(0)) else { return 0 };
-    tell(&Event {
+    tell_own(&mut Event {
         at_ns: now(),
         start_ns: who.start_ns,
         cgroup: who.cgroup,
         tgid: who.tgid,
-        tid: who.tid,
         what: what::POWER,
         code: state,
-        comm: ctx.command().unwrap_or_default(),
         ..Event::default()
     });
     0

@@ -4,7 +4,6 @@
 //! What can go wrong: a full map, counted; an end without an entry (the call began before the agent did), ignored; an
 //! entry whose end was missed, counted and removed at the thread's next call, whose end would be taken for its own.
 
-use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::programs::TracePointContext;
 use aya_log_ebpf::{debug, warn};
@@ -21,7 +20,7 @@ use super::counting::count;
 use super::globals::{OWN_TGID, SLOW_NS};
 use super::maps::{IN_FLIGHT, SLOW_CALLS, lose, returns_are_sure};
 use super::processes::note;
-use super::task::{cgroup_id, character_device, start_ns, watched};
+use super::task::{cgroup_id, character_device, name_thread, start_ns, watched};
 
 #[cfg(bpf_target_arch = "x86_64")]
 const SYSCALLS: syscall::Numbers = syscall::X86_64;
@@ -72,7 +71,7 @@ pub fn enter(ctx: &TracePointContext, key: &InFlightKey, tgid: u32, call: &mut I
     if call.flags & flags::PATH_UNREAD == 0 {
         note(tgid, call.start_ns);
     }
-    if !insert(ctx, key, call) {
+    if !insert(key, call) {
         let before = lose(Loss::InFlightFull);
         // said at 1, 2, 4, 8 …: a full map must not fill the log
         if before & before.wrapping_add(1) == 0 {
@@ -83,21 +82,21 @@ pub fn enter(ctx: &TracePointContext, key: &InFlightKey, tgid: u32, call: &mut I
 
 /// A call begins, seen at a function of the driver's.
 #[inline(always)]
-pub fn begin(ctx: &impl EbpfContext, layer: u32, who: &Caller, call: &mut InFlight) {
+pub fn begin(layer: u32, who: &Caller, call: &mut InFlight) {
     call.tgid = who.tgid;
     call.cgroup = who.cgroup;
     call.start_ns = who.start_ns;
     call.flags |= who.flags;
-    if !insert(ctx, &InFlightKey { tid: who.tid, layer }, call) {
+    if !insert(&InFlightKey { tid: who.tid, layer }, call) {
         lose(Loss::InFlightFull);
     }
 }
 
 /// In place, since a copy would be too much for the stack.
 #[inline(always)]
-fn insert(ctx: &impl EbpfContext, key: &InFlightKey, call: &mut InFlight) -> bool {
+fn insert(key: &InFlightKey, call: &mut InFlight) -> bool {
     call.enter_ns = now();
-    call.comm = ctx.command().unwrap_or_default();
+    name_thread(&mut call.comm);
     if let Some(former) = IN_FLIGHT.get_ptr(key) {
         count_missed(former);
     }

@@ -30,7 +30,7 @@ fn wait(ctx: &ProbeContext, mode: u32) -> u32 {
     }
     let mut call = at_driver(kind::LOCK);
     (call.op, call.object) = (mode, lock);
-    begin(ctx, layer::LOCK, &who, &mut call);
+    begin(layer::LOCK, &who, &mut call);
     0
 }
 
@@ -54,7 +54,11 @@ pub fn kp_lock_semaphore(ctx: ProbeContext) -> u32 {
     wait(&ctx, mode::SEMAPHORE)
 }
 
-/// For the return of all four, which give `NV_STATUS`: refused where the thread may not sleep.
+/// `NV_ERR_INVALID_REQUEST`, which is all that a wait is refused with: the thread may not sleep.
+const REFUSED: u32 = 0x3f;
+
+/// For the return of all four. Compared with the one refusal, since older drivers' functions give nothing back, which
+/// leaves any number.
 #[kretprobe]
 pub fn kr_lock(ctx: RetProbeContext) -> u32 {
     let Some((key, call)) = take(layer::LOCK, |call| call.op != mode::TRIED) else { return 0 };
@@ -63,12 +67,12 @@ pub fn kr_lock(ctx: RetProbeContext) -> u32 {
     if waited_ns >= SHORTEST_WAIT_NS {
         let (cgroup, tgid, kind) = (call.cgroup, call.tgid, call.kind);
         let key = HistogramKey { cgroup, tgid, dev: call.op, op: number(call.object), kind };
-        count(&key, waited_ns, status != 0);
+        count(&key, waited_ns, status == REFUSED);
     }
-    if status == 0 {
+    if status != REFUSED {
         hold(&key, &call, end_ns);
     }
-    tell_if_slow(&key, &call, end_ns, i64::from(status));
+    tell_if_slow(&key, &call, end_ns, 0);
     0
 }
 

@@ -3,7 +3,6 @@
 //! In: calls, and the tracepoints of exit and exec. Out: [`KnownProcess`] entries, and events.
 //! What can go wrong: too many processes, counted; a number given anew, told by the start time.
 
-use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
@@ -11,7 +10,7 @@ use warpgauge_ebpf::event::{Event, KnownProcess, process, what};
 use warpgauge_ebpf::layout::ABSENT;
 use warpgauge_ebpf::loss::Loss;
 
-use super::events::tell;
+use super::events::tell_own;
 use super::globals::{SIGNAL_LIVE, TASK_SIGNAL};
 use super::in_flight::{mark_dying, now};
 use super::maps::{PROCESSES, lose};
@@ -45,14 +44,14 @@ pub fn is_first(tgid: u32, flag: u32) -> bool {
 
 /// For `sched_process_exit`, which every thread meets.
 #[tracepoint]
-pub fn process_exit(ctx: TracePointContext) -> u32 {
+pub fn process_exit(_ctx: TracePointContext) -> u32 {
     mark_dying();
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     let Some(known) = PROCESSES.get_ptr(tgid) else { return 0 };
     // SAFETY: a map value, readable until the program ends.
     let start = unsafe { (*known).start_ns };
     if start == start_ns() && is_last_thread() && is_first(tgid, process::EXITED) {
-        tell_process(&ctx, what::EXIT, tgid, start);
+        tell_process(what::EXIT, tgid, start);
     }
     0
 }
@@ -75,7 +74,7 @@ fn is_last_thread() -> bool {
 
 /// For `sched_process_exec`: what the process was known for, its former program did.
 #[tracepoint]
-pub fn process_exec(ctx: TracePointContext) -> u32 {
+pub fn process_exec(_ctx: TracePointContext) -> u32 {
     let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
     let Some(known) = PROCESSES.get_ptr_mut(tgid) else { return 0 };
     // SAFETY: a map value, and after an exec the process has only this thread.
@@ -84,21 +83,12 @@ pub fn process_exec(ctx: TracePointContext) -> u32 {
         (*known).start_ns
     };
     if start == start_ns() {
-        tell_process(&ctx, what::EXEC, tgid, start);
+        tell_process(what::EXEC, tgid, start);
     }
     0
 }
 
 #[inline(always)]
-fn tell_process(ctx: &TracePointContext, what: u32, tgid: u32, start_ns: u64) {
-    tell(&Event {
-        at_ns: now(),
-        start_ns,
-        cgroup: cgroup_id(),
-        tgid,
-        tid: bpf_get_current_pid_tgid() as u32,
-        what,
-        comm: ctx.command().unwrap_or_default(),
-        ..Event::default()
-    });
+fn tell_process(what: u32, tgid: u32, start_ns: u64) {
+    tell_own(&mut Event { at_ns: now(), start_ns, cgroup: cgroup_id(), tgid, what, ..Event::default() });
 }

@@ -38,7 +38,7 @@ pub fn kp_rm_ioctl(ctx: ProbeContext) -> u32 {
     }
     let mut call = at_driver(kind::RM);
     (call.dev, call.rm, call.object, call.fd) = (dev, rm, block, size);
-    begin(&ctx, layer::DRIVER, &who, &mut call);
+    begin(layer::DRIVER, &who, &mut call);
     0
 }
 
@@ -130,7 +130,7 @@ fn tell_workload(key: &InFlightKey, call: &InFlight, at_ns: u64) {
 
 /// A GPU is brought up within an open; or within a call that ties a process to it, which then stays the one followed.
 #[kprobe]
-pub fn kp_init_adapter(ctx: ProbeContext) -> u32 {
+pub fn kp_init_adapter(_ctx: ProbeContext) -> u32 {
     let Some(who) = caller() else { return 0 };
     if let Some(outer) = IN_FLIGHT.get_ptr(InFlightKey { tid: who.tid, layer: layer::DRIVER }) {
         // SAFETY: a map value, readable until the program ends.
@@ -138,7 +138,7 @@ pub fn kp_init_adapter(ctx: ProbeContext) -> u32 {
             return 0;
         }
     }
-    begin(&ctx, layer::DRIVER, &who, &mut at_driver(kind::INIT));
+    begin(layer::DRIVER, &who, &mut at_driver(kind::INIT));
     0
 }
 

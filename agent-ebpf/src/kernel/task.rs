@@ -6,6 +6,7 @@
 //! gives a wrong answer for that one call at worst.
 
 use aya_ebpf::Global;
+use aya_ebpf::helpers::generated::bpf_get_current_comm;
 use aya_ebpf::helpers::{bpf_get_current_cgroup_id, bpf_get_current_task, bpf_probe_read_kernel};
 use warpgauge_ebpf::calls::major;
 use warpgauge_ebpf::globals::CGROUP_V1;
@@ -45,6 +46,14 @@ pub fn start_ns() -> u64 {
         lose(Loss::TaskUnreadable);
         0
     })
+}
+
+/// Name of the current thread; zeros where it has none.
+#[inline(always)]
+pub fn name_thread(name: &mut [u8; 16]) {
+    // SAFETY: the helper writes the bytes of the array and no more, whether it works or not. (By value they would be
+    // copied one by one.)
+    let _ = unsafe { bpf_get_current_comm(name.as_mut_ptr().cast(), 16) };
 }
 
 /// Id of the cgroup in the hierarchy that carries the containers; 0 where unreadable.

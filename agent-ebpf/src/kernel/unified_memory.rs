@@ -4,15 +4,14 @@
 //! of faults and evictions. Out: events, calls in flight, histograms.
 //! What can go wrong: unreadable parameters, counted; the registration is then not told.
 
-use aya_ebpf::EbpfContext;
 use aya_ebpf::macros::{kprobe, kretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use warpgauge_ebpf::calls::{NODE_LEN, kind, layer};
 use warpgauge_ebpf::event::{BYTES, Event, what};
 use warpgauge_ebpf::loss::Loss;
 
-use super::caller::{Caller, caller};
-use super::events::tell;
+use super::caller::caller;
+use super::events::{tell, tell_own};
 use super::in_flight::{at_driver, begin, finish_inner, now, take};
 use super::maps::lose;
 use super::processes::note;
@@ -39,7 +38,7 @@ fn enter_register(ctx: &ProbeContext, what: u32) -> u32 {
     for (to, from) in call.node.iter_mut().zip(uuid) {
         *to = from;
     }
-    begin(ctx, layer::DRIVER, &who, &mut call);
+    begin(layer::DRIVER, &who, &mut call);
     0
 }
 
@@ -93,40 +92,33 @@ fn padded(node: &[u8; NODE_LEN]) -> [u8; BYTES] {
 #[kprobe]
 pub fn kp_uvm_unregister_gpu(ctx: ProbeContext) -> u32 {
     let (Some(who), Some(uuid)) = (caller(), uuid(&ctx)) else { return 0 };
-    let mut event = of(&ctx, &who);
-    for (to, from) in event.bytes.iter_mut().zip(uuid) {
-        *to = from;
-    }
-    tell(&event);
-    0
-}
-
-#[inline(always)]
-fn of(ctx: &ProbeContext, who: &Caller) -> Event {
-    Event {
+    let mut event = Event {
         at_ns: now(),
         start_ns: who.start_ns,
         cgroup: who.cgroup,
         tgid: who.tgid,
-        tid: who.tid,
         what: what::UNREGISTER_GPU,
-        comm: ctx.command().unwrap_or_default(),
         ..Event::default()
+    };
+    for (to, from) in event.bytes.iter_mut().zip(uuid) {
+        *to = from;
     }
+    tell_own(&mut event);
+    0
 }
 
 #[inline(always)]
-fn follow(ctx: &ProbeContext, layer: u32, kind: u32) -> u32 {
+fn follow(layer: u32, kind: u32) -> u32 {
     if let Some(who) = caller() {
-        begin(ctx, layer, &who, &mut at_driver(kind));
+        begin(layer, &who, &mut at_driver(kind));
     }
     0
 }
 
 /// In the thread that touched the memory.
 #[kprobe]
-pub fn kp_fault(ctx: ProbeContext) -> u32 {
-    follow(&ctx, layer::FAULT, kind::FAULT)
+pub fn kp_fault(_ctx: ProbeContext) -> u32 {
+    follow(layer::FAULT, kind::FAULT)
 }
 
 /// `VM_FAULT_OOM`, `SIGBUS`, `HWPOISON`, `HWPOISON_LARGE` and `SIGSEGV`.
@@ -140,8 +132,8 @@ pub fn kr_fault(ctx: RetProbeContext) -> u32 {
 
 /// In a thread of the kernel's.
 #[kprobe]
-pub fn kp_service(ctx: ProbeContext) -> u32 {
-    follow(&ctx, layer::DRIVER, kind::SERVICE)
+pub fn kp_service(_ctx: ProbeContext) -> u32 {
+    follow(layer::DRIVER, kind::SERVICE)
 }
 
 /// It gives nothing back.
@@ -152,8 +144,8 @@ pub fn kr_service(_ctx: RetProbeContext) -> u32 {
 
 /// Within a service, a fault, or a call: so it has a layer of its own.
 #[kprobe]
-pub fn kp_evict(ctx: ProbeContext) -> u32 {
-    follow(&ctx, layer::EVICT, kind::EVICT)
+pub fn kp_evict(_ctx: ProbeContext) -> u32 {
+    follow(layer::EVICT, kind::EVICT)
 }
 
 /// It gives `NV_STATUS`.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::{Call, CallKind, Edge, Holder, MonoNs, Pid, Signal, Tid};
+use crate::model::{Call, CallKind, Edge, Holder, LockHolders, MonoNs, Pid, Signal, Tid};
 use crate::telemetry::{Counter, Telemetry};
 
 /// Holders by the name of the lock.
@@ -40,12 +40,7 @@ impl LockTable {
             Signal::LockHolders { holders, .. } if holders.holders.is_empty() => {
                 self.holders.remove(&holders.lock);
             }
-            Signal::LockHolders { holders, .. } => {
-                if self.has_room(&holders.lock) {
-                    let kept = holders.holders.iter().take(Self::HOLDERS_MAX).cloned().collect();
-                    self.holders.insert(holders.lock.clone(), kept);
-                }
-            }
+            Signal::LockHolders { holders, .. } => self.list(holders),
             Signal::Call { at, call } if call.kind == CallKind::Lock => self.edge(*at, call),
             Signal::Exit { at, pid } | Signal::Process { at, pid, process: None } => self.end(*at, *pid),
             Signal::Tick { at } => {
@@ -53,6 +48,13 @@ impl LockTable {
             }
             Signal::Source { source, .. } if source.name == "probes" && !source.up => self.holders.clear(),
             _ => {} // nothing else says who has a lock
+        }
+    }
+
+    fn list(&mut self, list: &LockHolders) {
+        if self.has_room(&list.lock) {
+            let kept = list.holders.iter().take(Self::HOLDERS_MAX).cloned().collect();
+            self.holders.insert(list.lock.clone(), kept);
         }
     }
 
@@ -119,7 +121,6 @@ impl LockTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::LockHolders;
     use crate::model::call::LockWait;
 
     fn call(ms: u64, tid: u32, exclusive: bool, edge: Edge) -> Signal {

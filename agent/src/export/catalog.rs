@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use super::{device_catalog, probe_catalog};
+use super::{device_catalog, driver_catalog, probe_catalog};
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,7 @@ impl Kind {
 macro_rules! with_workload {
     ($($name:literal),*) => { &[$($name,)* "k8s.pod.uid", "container.id", "process.linux.cgroup"] };
 }
+pub(super) use with_workload;
 
 /// `gpu.driver.call.duration`
 pub const CALL_DURATION: Metric = Metric {
@@ -68,58 +69,6 @@ pub const CALL_ERRORS: Metric = counter(
     "{call}",
     "Finished driver calls that returned a negative value. The driver reports most failures of resource-manager calls with a return value of 0: those are counted here where the probes see its answer (ways `tracefs_kprobe`); `gpu.driver.rm.calls` tells them apart by status.",
     with_workload!("gpu.driver.device", "gpu.driver.call", "gpu.driver.operation"),
-);
-/// `gpu.driver.rm.calls`
-pub const RM_CALLS: Metric = counter(
-    "gpu.driver.rm.calls",
-    "{call}",
-    "Calls into the driver's resource manager that came back, by what was asked for (the command of a control, the class of an allocation, else the escape; in hexadecimal where it has no name) and what it answered (`NV_OK` is success; none where the call has no answer that is known).",
-    with_workload!("gpu.driver.rm.operation", "gpu.driver.rm.status"),
-);
-/// `gpu.driver.rm.time`
-pub const RM_TIME: Metric = counter(
-    "gpu.driver.rm.time",
-    "s",
-    "Time spent inside the resource manager by the same calls.",
-    with_workload!("gpu.driver.rm.operation", "gpu.driver.rm.status"),
-);
-/// `gpu.driver.lock.wait.duration`
-pub const LOCK_WAIT: Metric = Metric {
-    name: "gpu.driver.lock.wait.duration",
-    kind: Kind::ExponentialHistogram,
-    unit: "s",
-    help: "How long threads waited for the driver's locks, without waits below 10 µs. `rm_api` is the lock of the resource manager's interface; the others are numbered as they appear, and beyond the 64th they are `other`.",
-    attributes: with_workload!("gpu.driver.lock.name", "gpu.driver.lock.mode"),
-};
-/// `gpu.driver.uvm.service.duration`
-pub const UVM_SERVICE: Metric = Metric {
-    name: "gpu.driver.uvm.service.duration",
-    kind: Kind::ExponentialHistogram,
-    unit: "s",
-    help: "How long it took to serve batches of page faults of GPUs on managed memory. Done by threads of the kernel, so it is the node's and nobody's own.",
-    attributes: &[],
-};
-/// `gpu.driver.uvm.eviction.duration`
-pub const UVM_EVICTION: Metric = Metric {
-    name: "gpu.driver.uvm.eviction.duration",
-    kind: Kind::ExponentialHistogram,
-    unit: "s",
-    help: "How long it took to move pages of managed memory out of a GPU's memory: there is more of it than fits.",
-    attributes: &[],
-};
-/// `gpu.process.off_cpu.time`
-pub const OFF_CPU: Metric = counter(
-    "gpu.process.off_cpu.time",
-    "s",
-    "Time that threads did not run, by why they left the processor, until they were woken. Measured only while the process is a stall's victim, so it is not all of the time.",
-    with_workload!("gpu.process.off_cpu.reason"),
-);
-/// `gpu.process.run_queue.time`
-pub const RUN_QUEUE: Metric = counter(
-    "gpu.process.run_queue.time",
-    "s",
-    "Time that threads were ready to run and waited for a processor; measured as above.",
-    with_workload!(),
 );
 /// `gpu.stall.active`
 pub const STALL_ACTIVE: Metric =
@@ -157,13 +106,6 @@ pub const XID_BY_CODE: Metric = counter(
 pub const CATALOG: &[Metric] = &[
     CALL_DURATION,
     CALL_ERRORS,
-    RM_CALLS,
-    RM_TIME,
-    LOCK_WAIT,
-    UVM_SERVICE,
-    UVM_EVICTION,
-    OFF_CPU,
-    RUN_QUEUE,
     STALL_ACTIVE,
     STALL_COUNT,
     STALL_TIME,
@@ -316,12 +258,6 @@ pub const CATALOG: &[Metric] = &[
         "Errors (XIDs) by who told of them: the kernel log and the probe on the driver's own function, or only one of them. `probe_only`: the driver may have been told not to print. Counted while that probe is at work.",
         &["result"],
     ),
-    gauge(
-        "warpgauge.scheduler.armed",
-        "{process}",
-        "Processes whose threads are followed by the scheduler's programs now, since they are victims of a stall.",
-        &[],
-    ),
 ];
 
 /// Attributes that are whole numbers; all others are texts.
@@ -360,7 +296,14 @@ pub(super) const fn gauge(
 /// All metrics: [`CATALOG`], those of the probes, those of devices, those made from the table of fields.
 pub fn all() -> &'static [Metric] {
     static ALL: LazyLock<Vec<Metric>> = LazyLock::new(|| {
-        [CATALOG, probe_catalog::STATIC, device_catalog::STATIC, device_catalog::from_fields()].concat()
+        [
+            CATALOG,
+            driver_catalog::STATIC,
+            probe_catalog::STATIC,
+            device_catalog::STATIC,
+            device_catalog::from_fields(),
+        ]
+        .concat()
     });
     &ALL
 }
@@ -388,7 +331,8 @@ pub fn to_markdown() -> String {
          there any more, sends one last point without a value (OTLP's \"no recorded value\").\n\n\
          | name | kind | unit | attributes | meaning |\n|---|---|---|---|---|\n",
     );
-    for metric in CATALOG.iter().chain(probe_catalog::STATIC).chain(device_catalog::STATIC) {
+    let parts = [CATALOG, driver_catalog::STATIC, probe_catalog::STATIC, device_catalog::STATIC];
+    for metric in parts.into_iter().flatten() {
         let attributes: Vec<String> = metric.attributes.iter().map(|a| format!("`{a}`")).collect();
         let (name, kind, unit, help) = (metric.name, metric.kind.name(), metric.unit, metric.help);
         // Writing to a String cannot fail.

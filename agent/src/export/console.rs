@@ -312,6 +312,8 @@ mod tests {
             print(&samples::status(false)),
             "2023-11-14T22:13:18.000Z STATUS dcgm is slow, reason slow, call dcgmUpdateAllFields\n"
         );
+        let locked = print(&samples::lock_stall());
+        assert!(locked.contains(" thread=worker-0/78 holder nvidia-smi/99 pod=7a2d | "), "{locked}");
         let mut old = samples::xid(Some(4));
         let FindingKind::Xid(xid) = &mut old.item.kind else { panic!("an XID") };
         xid.line.origin.backlog = true;

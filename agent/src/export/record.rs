@@ -315,6 +315,31 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_for_a_lock_names_the_holder_and_its_pod() {
+        let fact = samples::lock_stall();
+        let record = record(&fact);
+        for (name, want) in [
+            ("gpu.stall.cause", text("driver_lock")),
+            ("gpu.driver.lock.name", text("rm_api")),
+            ("gpu.driver.lock.mode", text("write")),
+            ("gpu.driver.rm.operation", text("NV2080_CTRL_CMD_GPU_GET_GID_INFO")),
+            ("gpu.driver.rm.status", text("NV_ERR_TIMEOUT")),
+            ("process.pid", Attribute::Int(77)),
+            ("k8s.pod.uid", text("6f1c")),
+            ("gpu.stall.holder.pid", Attribute::Int(99)),
+            ("gpu.stall.holder.thread.id", Attribute::Int(100)),
+            ("gpu.stall.holder.thread.name", text("nvidia-smi")),
+            ("gpu.stall.holder.duration", Attribute::Double(3.5)),
+            ("gpu.stall.holder.pod.uid", text("7a2d")),
+        ] {
+            assert_eq!(get(&record, name), Some(&want), "{name}");
+        }
+        let unknown = Attributed { processes: vec![(Pid(99), Known::Denied)], ..fact };
+        let record = Recorder::new("boot").finding(&unknown.item, &unknown, &Majors::new(None), NOW);
+        assert_eq!(get(&record, "gpu.stall.holder.attribution.reason"), Some(&text("denied")));
+    }
+
+    #[test]
     fn each_record_of_a_stall_has_its_own_uid_and_the_same_one_again() {
         let uid = |state| get(&record(&samples::stall(state)), "log.record.uid").cloned();
         let (update, end) = (Some(text("boot:stall-1:update:99500000000")), Some(text("boot:stall-1:end")));

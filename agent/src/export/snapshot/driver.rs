@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Snapshot;
-use crate::export::catalog;
+use crate::export::driver_catalog;
 use crate::export::series::Key;
 use crate::export::whose::{Whose, process_of};
 use crate::model::{
@@ -27,8 +27,8 @@ impl Snapshot {
             attributes
         };
         let key = Key::Rm(Arc::clone(&whose), operation, status);
-        self.table.add(&catalog::RM_CALLS, key.clone(), at, calls.calls, attributes);
-        self.table.add_time(&catalog::RM_TIME, key, at, calls.time, attributes);
+        self.table.add(&driver_catalog::RM_CALLS, key.clone(), at, calls.calls, attributes);
+        self.table.add_time(&driver_catalog::RM_TIME, key, at, calls.time, attributes);
     }
 
     pub(super) fn lock_waits(&mut self, fact: &Attributed<Fact>, at: MonoNs, waits: &LockWaits) {
@@ -38,7 +38,7 @@ impl Snapshot {
         }
         let name = lock_name(&waits.lock);
         let key = Key::Lock(Arc::clone(&whose), name.into(), waits.mode);
-        self.table.record(&catalog::LOCK_WAIT, key, at, &waits.waits, || {
+        self.table.record(&driver_catalog::LOCK_WAIT, key, at, &waits.waits, || {
             let mut attributes: Attributes = vec![
                 ("gpu.driver.lock.name", name.to_owned()),
                 ("gpu.driver.lock.mode", waits.mode.name().to_owned()),
@@ -50,8 +50,8 @@ impl Snapshot {
 
     pub(super) fn uvm_work(&mut self, at: MonoNs, work: &UvmWork) {
         let metric = match work.kind {
-            UvmWorkKind::Service => &catalog::UVM_SERVICE,
-            UvmWorkKind::Eviction => &catalog::UVM_EVICTION,
+            UvmWorkKind::Service => &driver_catalog::UVM_SERVICE,
+            UvmWorkKind::Eviction => &driver_catalog::UVM_EVICTION,
         };
         self.table.record(metric, Key::Node, at, &work.latency, Attributes::new);
     }
@@ -63,13 +63,13 @@ impl Snapshot {
         }
         let reason = scheduling.reason;
         let key = Key::OffCpu(Arc::clone(&whose), Some(reason));
-        self.table.add_time(&catalog::OFF_CPU, key, at, scheduling.waited, || {
+        self.table.add_time(&driver_catalog::OFF_CPU, key, at, scheduling.waited, || {
             let mut attributes: Attributes = vec![("gpu.process.off_cpu.reason", reason.name().to_owned())];
             attributes.extend(whose.attributes());
             attributes
         });
         let key = Key::OffCpu(Arc::clone(&whose), None);
-        self.table.add_time(&catalog::RUN_QUEUE, key, at, scheduling.queued, || whose.attributes());
+        self.table.add_time(&driver_catalog::RUN_QUEUE, key, at, scheduling.queued, || whose.attributes());
     }
 
     /// The workload of a process; it was heard of.

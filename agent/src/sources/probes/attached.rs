@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use aya::Ebpf;
 use aya::maps::{Array, MapData};
 use aya::programs::{Program, ProgramError};
-use warpgauge_ebpf::attach::{Attachment, to_kprobe_event, to_perf_kprobe, to_tracepoint};
+use warpgauge_ebpf::attach::{Attachment, to_kprobe_event, to_perf_kprobe, to_tracepoint, try_kprobe_event};
 
 use super::groups::Group;
-use super::hooks::{Event, Hook, of_row};
+use super::hooks::{Edge, Event, Hook, of_row};
 use super::kernel::Kernel;
 use super::load_error::LoadError;
 use super::refusal::Refusal;
@@ -108,6 +108,12 @@ impl Attached {
             let tactic = choice.tactic;
             // the scheduler's is attached when it is asked for
             let hooks = tactic.filter(|_| probe != Probe::Scheduler).map(row).unwrap_or_default();
+            let proven = self.prove(&hooks, driver);
+            if let (Err(error), Some(tactic)) = (proven, tactic) {
+                tried.push(Refusal::by_kernel(tactic, &error));
+                last = Some(error);
+                continue;
+            }
             match (self.replace(choice, hooks), tactic) {
                 (Ok(()), _) | (Err(_), None) => return last,
                 (Err(error), Some(tactic)) => {
@@ -181,6 +187,22 @@ impl Attached {
             let names = at_work.hooks.iter().filter_map(move |(hook, _)| name(hook));
             names.map(|name| (at_work.choice.probe, name))
         })
+    }
+
+    /// A kprobe event that was made before its module was loaded may have been refused since, and nobody was told. What
+    /// is not attached yet is refused when it is.
+    fn prove(&self, hooks: &[Hook], driver: &Driver) -> Result<(), LoadError> {
+        for hook in hooks {
+            let Event::KprobeEvent { module, function, edge: Edge::Entry } = &hook.event else { continue };
+            let attached =
+                self.probes.iter().flat_map(|at_work| &at_work.hooks).any(|(known, _)| known == hook);
+            if attached && driver.symbols.is_loaded(*module) {
+                let mut event = self.ground.group.event(module.name(), function, Edge::Entry);
+                event.name.push_str("_try");
+                try_kprobe_event(&self.ground.tracefs, &event)?;
+            }
+        }
+        Ok(())
     }
 
     /// What is attached for a probe becomes these hooks: what is among them already stays, the new come before the old

@@ -20,7 +20,8 @@ use crate::model::Pid;
 /// How the group of every agent begins.
 const PREFIX: &str = "warpgauge_";
 
-/// The kernel takes names of at most 63 bytes; this leaves room for what stands around a function's.
+/// The kernel takes names of at most 63 bytes; this leaves room for what stands around a function's (`w4194304_`, `_try`).
+/// The longest in the table has 50.
 const LONGEST_FUNCTION: usize = 48;
 
 /// The events of one agent.

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use warpgauge_ebpf::attach::KPROBE_EVENTS;
+use warpgauge_ebpf::layout::FIELDS;
 
 use crate::host::HostRoot;
 use crate::host::pid_namespace::{self, PidNamespace};
@@ -54,9 +55,7 @@ impl Kernel {
     /// Looks at everything; `events` are those worth knowing about.
     pub fn look(host: &HostRoot, events: impl Iterator<Item = &'static str>) -> Self {
         let tracefs = tracefs(host);
-        let has_event = |event: &&'static str| {
-            tracefs.as_deref().is_some_and(|at| at.join("events").join(event).join("id").exists())
-        };
+        let has_event = |event: &&'static str| tracefs.as_deref().is_some_and(|at| has_event(at, event));
         let mut events: Vec<_> = events.filter(has_event).collect();
         events.sort_unstable();
         events.dedup();
@@ -76,6 +75,17 @@ impl Kernel {
             tracefs,
         }
     }
+}
+
+/// Whether the event is there, and has its fields where the programs look for them.
+fn has_event(tracefs: &Path, event: &str) -> bool {
+    let at = tracefs.join("events").join(event);
+    let mut fields = FIELDS.iter().filter(|field| field.event == event).peekable();
+    if fields.peek().is_none() {
+        return at.join("id").exists();
+    }
+    let format = fs::read_to_string(at.join("format")).unwrap_or_default();
+    fields.all(|field| field.is_in(&format))
 }
 
 /// Whether the kernel is locked down so far that programs may not read its memory.
@@ -200,6 +210,21 @@ mod tests {
         ] {
             assert_eq!((lowest(text), cpus(text).sum::<u32>()), (first, count), "{text}");
         }
+    }
+
+    #[test]
+    fn an_event_whose_fields_are_elsewhere_is_as_good_as_none() {
+        let dir = TestDir::new();
+        let host = HostRoot { sys: dir.path().to_owned(), ..HostRoot::default() };
+        let found = |offset: u32| {
+            let at = host.sys("kernel/tracing/events/sched/sched_wakeup");
+            fs::create_dir_all(&at).unwrap();
+            fs::write(at.join("id"), "1\n").unwrap();
+            fs::write(at.join("format"), format!("\tfield:pid_t pid;\toffset:{offset};\tsize:4;\n")).unwrap();
+            Kernel::look(&host, ["sched/sched_wakeup", "sched/sched_switch"].into_iter()).events
+        };
+        assert_eq!(found(24), ["sched/sched_wakeup"]);
+        assert_eq!(found(28), [""; 0]);
     }
 
     #[test]

@@ -63,6 +63,7 @@ use crate::model::Signal;
 use crate::model::signal::SourceState;
 use crate::telemetry::Telemetry;
 
+use super::worker::board::Board;
 use super::{Exit, Lack, Outlet, Source};
 use attached::Driver;
 use btf::Btf;
@@ -102,6 +103,7 @@ pub struct Probes {
     said_blind: bool,
     unloads: Option<mpsc::Sender<UnloadAttempt>>,
     orders: Option<mpsc::Receiver<Order>>,
+    board: Board,
 }
 
 /// What is known and at work before the first signal.
@@ -116,7 +118,15 @@ struct Ready {
 impl Probes {
     /// Touches nothing yet.
     pub fn new(config: ProbesConfig, host: HostRoot, telemetry: &Telemetry) -> Self {
-        Self { config, host, telemetry: telemetry.clone(), said_blind: false, unloads: None, orders: None }
+        Self {
+            config,
+            host,
+            telemetry: telemetry.clone(),
+            said_blind: false,
+            unloads: None,
+            orders: None,
+            board: Board::default(),
+        }
     }
 
     /// Tells `holder` of every attempt to unload the driver. Nothing waits for it: of a full channel it learns enough.
@@ -130,6 +140,13 @@ impl Probes {
     #[must_use]
     pub fn following(mut self, orders: mpsc::Receiver<Order>) -> Self {
         self.orders = Some(orders);
+        self
+    }
+
+    /// Puts up there what is given up for its cost.
+    #[must_use]
+    pub fn on_board(mut self, board: Board) -> Self {
+        self.board = board;
         self
     }
 
@@ -160,7 +177,7 @@ impl Source for Probes {
             Ok(ready) => ready,
             Err(errors) => return exit(errors, kernel::locked_down(&self.host)),
         };
-        let mut report = Report::new(&self.telemetry);
+        let mut report = Report::new(&self.telemetry, &self.board);
         report.publish(ready.loaded.attached.choices());
         let bytes = map_bytes::map_bytes(ready.kernel.possible_cpus);
         self.telemetry.gauge("warpgauge.probe.map.bytes", &[]).set(bytes);
@@ -233,10 +250,7 @@ impl Probes {
                 _ = scan.tick() => watch.scan(outlet).await,
                 _ = read.tick() => watch.read(outlet).await,
                 _ = majors.tick() => watch.look_for_majors(),
-                Some(order) = next(&mut self.orders) => {
-                    watch.take_order(order);
-                    Ok(())
-                }
+                Some(order) = schedule::next(&mut self.orders) => watch.take_order(order),
                 _ = beat.tick() => match upkeep.beat(watch.attached()).await {
                     true => watch.look_for_majors(), // UVM has another one after each load
                     false => Ok(()),
@@ -249,14 +263,6 @@ impl Probes {
         };
         upkeep.retract();
         exit
-    }
-}
-
-/// The next order; waits for ever where nobody gives any.
-async fn next(orders: &mut Option<mpsc::Receiver<Order>>) -> Option<Order> {
-    match orders {
-        Some(orders) => orders.recv().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -338,6 +344,12 @@ fn load(
     btf: &Btf,
 ) -> Result<Ready, LoadError> {
     let offsets = Offsets::resolve(btf, hierarchy.version)?;
+    for member in offsets.missing() {
+        tracing::warn!(
+            member,
+            "this kernel lacks something that one probe looks at; the others are not affected"
+        );
+    }
     let devices = fs::read_to_string(host.proc("devices")).unwrap_or_default();
     let majors = match &config.majors {
         Some(numbers) => Majors::configured(numbers),

@@ -42,9 +42,13 @@ pub struct Lives {
 const GARBAGE_EVERY: u64 = 10;
 
 impl Watch {
-    /// Takes an order to follow a process. It takes effect with the next reading.
-    pub fn take_order(&mut self, order: Order) {
+    /// Takes an order to follow a process, or not to.
+    ///
+    /// # Errors
+    /// The map cannot be changed.
+    pub fn take_order(&mut self, order: Order) -> Result<(), MapError> {
         self.schedule.take(order, mono_now());
+        self.follow()
     }
 
     pub(super) fn read_sums(&mut self) -> Result<(), MapError> {
@@ -83,7 +87,7 @@ impl Watch {
         }
         self.say_what_reports();
         self.follow()?;
-        if self.readings % GARBAGE_EVERY == 0 {
+        if self.readings.is_multiple_of(GARBAGE_EVERY) {
             self.collect_garbage()?;
         }
         Ok(())

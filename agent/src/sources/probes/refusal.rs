@@ -46,10 +46,15 @@ pub fn remedy(reason: &str) -> &'static str {
         "read_only" => "mount tracefs writable (in Kubernetes: /sys/kernel/tracing, without readOnly)",
         "no_tracefs" => "mount -t tracefs tracefs /sys/kernel/tracing",
         "lockdown" => "leave the kernel's lockdown mode `confidentiality`",
-        "not_permitted" => "run as root, or with CAP_DAC_OVERRIDE besides CAP_BPF and CAP_PERFMON",
+        "not_permitted" => {
+            "run as root with CAP_BPF and CAP_PERFMON; not as root, with CAP_DAC_OVERRIDE, too"
+        }
         "no_kallsyms" => "give access to /proc/kallsyms (CONFIG_KALLSYMS)",
         "no_symbol" => "report it, with the driver's version: its functions are not known to this agent",
-        "no_event" => "run a kernel built with CONFIG_FTRACE_SYSCALLS",
+        "notrace" => {
+            "run a kernel built with CONFIG_KPROBE_EVENTS_ON_NOTRACE: this part of the driver is not traceable"
+        }
+        "no_event" => "run a kernel built with CONFIG_FTRACE_SYSCALLS (for `unload`, with modules)",
         "release_after_close" => "run a kernel from 6.6 on, or one with kprobes",
         "not_built" => "run `cargo xtask build-ebpf`, then build the agent again",
         "over_budget" => "raise `probes.budget`, or look for what calls the driver so often",
@@ -65,6 +70,8 @@ fn reason(error: &LoadError) -> &'static str {
             io::ErrorKind::PermissionDenied => "not_permitted",
             io::ErrorKind::ReadOnlyFilesystem => "read_only",
             io::ErrorKind::NotFound => "no_kprobes",
+            // what else could be wrong with a line is not: the function is there, but built without the kernel's tracing
+            io::ErrorKind::InvalidInput => "notrace",
             _ => "refused_by_kernel",
         },
         error if error.denied() => "not_permitted",
@@ -92,7 +99,8 @@ mod tests {
             (define(1), "not_permitted"),
             (define(30), "read_only"),
             (define(2), "no_kprobes"),
-            (define(22), "refused_by_kernel"),
+            (define(22), "notrace"),
+            (define(12), "refused_by_kernel"),
             (open(13), "not_permitted"),
             (open(2), "refused_by_kernel"),
             (LoadError::Missing("kp_poll"), "not_built"),

@@ -1,25 +1,32 @@
 //! What became of each probe, as the agent's own series and log lines.
 //!
-//! In: choices, costs. Out: `warpgauge.probe.*`; a line in the log for what has changed.
+//! In: choices, costs. Out: `warpgauge.probe.*`; a line in the log for what has changed; for who asks, what is given up.
 //! What can go wrong: nothing.
 
 use std::collections::BTreeMap;
 
 use super::cost::Cost;
+use super::refusal::remedy;
 use super::tactics::{Choice, Probe};
+use crate::sources::worker::board::{Board, Standing};
 use crate::telemetry::{Gauge, Telemetry};
+
+/// What helps where the kernel does not count for the agent.
+pub const UNMEASURED: &str = "give the agent CAP_SYS_ADMIN, or set kernel.bpf_stats_enabled to 1";
 
 /// Says what is new.
 pub struct Report {
     telemetry: Telemetry,
+    board: Board,
     said: BTreeMap<Probe, Choice>,
     costs: BTreeMap<Option<Probe>, (Gauge, Gauge)>,
 }
 
 impl Report {
     /// Nothing was said yet.
-    pub fn new(telemetry: &Telemetry) -> Self {
-        Self { telemetry: telemetry.clone(), said: BTreeMap::new(), costs: BTreeMap::new() }
+    pub fn new(telemetry: &Telemetry, board: &Board) -> Self {
+        let (said, costs) = (BTreeMap::new(), BTreeMap::new());
+        Self { telemetry: telemetry.clone(), board: board.clone(), said, costs }
     }
 
     /// What is at work and what is not.
@@ -50,12 +57,26 @@ impl Report {
         }
     }
 
-    /// Which probes are given up for their cost.
-    pub fn shed(&self, shed: &[Probe]) {
+    /// Whether the budget is held, and which probes are given up for it. `measured`: it can be.
+    pub fn budget(&self, measured: bool, shed: &[Probe]) {
         for probe in self.said.keys() {
             let gauge = self.telemetry.gauge("warpgauge.probe.shed", &[("probe", probe.name())]);
             gauge.set(u64::from(shed.contains(probe)));
         }
+        let names: Vec<_> = shed.iter().map(|probe| probe.name()).collect();
+        let (reason, what) = match (measured, &names[..]) {
+            (false, _) => ("not_permitted", "what the probes cost cannot be measured".to_owned()),
+            (true, []) => ("", "the probes cost less than it".to_owned()),
+            (true, names) => ("over_budget", format!("given up for their cost: {}", names.join(", "))),
+        };
+        self.board.put(Standing {
+            source: "probes".to_owned(),
+            up: reason.is_empty(),
+            reason: reason.to_owned(),
+            what,
+            remedy: if measured { remedy(reason) } else { UNMEASURED }.to_owned(),
+            library: String::new(),
+        });
     }
 
     /// Nothing is at work any more; what was refused stays true.
@@ -124,7 +145,7 @@ mod tests {
     #[test]
     fn a_probe_that_is_attached_another_way_is_counted_once() {
         let telemetry = Telemetry::default();
-        let mut report = Report::new(&telemetry);
+        let mut report = Report::new(&telemetry, &Board::default());
         let mut choice = Choice {
             probe: Probe::Ioctl,
             tactic: Some(Tactic::TracefsKprobe),
@@ -147,12 +168,13 @@ mod tests {
     #[test]
     fn costs_and_what_is_given_up_are_told() {
         let telemetry = Telemetry::default();
-        let mut report = Report::new(&telemetry);
+        let board = Board::default();
+        let mut report = Report::new(&telemetry, &board);
         let choice = Choice { probe: Probe::Locks, tactic: None, refused: Vec::new(), without: Vec::new() };
         report.publish([&choice].into_iter());
         let cost = Cost { cpus: 0.0125, runs: 4999.6 };
         report.costs(&[(Some(Probe::Locks), cost), (None, Cost::default())].into());
-        report.shed(&[Probe::Locks]);
+        report.budget(true, &[Probe::Locks]);
         let want = [
             "warpgauge.probe.cpu.utilization exit 0",
             "warpgauge.probe.cpu.utilization locks 12500000",
@@ -161,7 +183,13 @@ mod tests {
             "warpgauge.probe.shed locks 1",
         ];
         assert_eq!(series(&telemetry), want);
-        report.shed(&[]);
+        let said = || board.read().pop().map(|standing| (standing.up, standing.reason, standing.what));
+        let what = "given up for their cost: locks".to_owned();
+        assert_eq!(said(), Some((false, "over_budget".to_owned(), what)));
+        report.budget(true, &[]);
         assert_eq!(series(&telemetry)[4], "warpgauge.probe.shed locks 0");
+        assert_eq!(said().map(|(up, ..)| up), Some(true));
+        report.budget(false, &[]);
+        assert_eq!(said().map(|(up, reason, _)| (up, reason)), Some((false, "not_permitted".to_owned())));
     }
 }

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use warpgauge_ebpf::maps::ARMED_ENTRIES;
 use warpgauge_ebpf::schedule::{OffKey, OffSum};
 
@@ -34,6 +35,14 @@ pub fn orders(fact: &Fact) -> Vec<Order> {
     let over = matches!(stall.state, StallState::End | StallState::Unobserved);
     let pids: BTreeSet<Pid> = stall.victims.iter().map(|victim| victim.pid).collect();
     pids.into_iter().map(|pid| Order { pid, episode: finding.id.clone(), over }).collect()
+}
+
+/// The next order; waits for ever where nobody gives any.
+pub async fn next(orders: &mut Option<mpsc::Receiver<Order>>) -> Option<Order> {
+    match orders {
+        Some(orders) => orders.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Key for OffKey {

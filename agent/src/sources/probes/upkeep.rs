@@ -12,7 +12,7 @@ use super::cost::{Budget, Step, by_probe};
 use super::groups::Group;
 use super::kernel::Kernel;
 use super::reload::Loads;
-use super::report::Report;
+use super::report::{Report, UNMEASURED};
 use super::run_stats::Sampler;
 use super::symbols::Symbols;
 use super::tactics::Probe;
@@ -133,9 +133,10 @@ impl Upkeep {
 
     fn end_sample(&mut self, sampler: Sampler, attached: &mut Attached) {
         let Some(programs) = sampler.end(mono_now(), &self.host.proc("self"), attached.loaded()) else {
+            self.report.budget(false, self.budget.shed());
             if !std::mem::replace(&mut self.said_uncounted, true) {
                 tracing::warn!(
-                    remedy = "give the agent CAP_SYS_ADMIN, or set kernel.bpf_stats_enabled to 1",
+                    remedy = UNMEASURED,
                     "What the probes cost cannot be measured: their budget is not held."
                 );
             }
@@ -163,7 +164,7 @@ impl Upkeep {
             }
         }
         self.report.publish(attached.choices());
-        self.report.shed(self.budget.shed());
+        self.report.budget(true, self.budget.shed());
     }
 
     fn count_missed(&mut self, attached: &Attached) {

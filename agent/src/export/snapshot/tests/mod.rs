@@ -1,6 +1,7 @@
 //! Tests of the snapshot: facts in, points out, with every time given.
 //!
 //! In: hand-made facts. Out: assertions on the batches. What can go wrong is what is tested.
+mod driver;
 mod ends;
 
 use super::*;
