@@ -51,7 +51,9 @@ pub fn remedy(reason: &str) -> &'static str {
         }
         "no_kallsyms" => "give access to /proc/kallsyms (CONFIG_KALLSYMS)",
         "no_symbol" => "report it, with the driver's version: its functions are not known to this agent",
-        "notrace" => "run a kernel built with CONFIG_KPROBE_EVENTS_ON_NOTRACE: this part of the driver is not traceable",
+        "notrace" => {
+            "run a kernel built with CONFIG_KPROBE_EVENTS_ON_NOTRACE: this part of the driver is not traceable"
+        }
         "no_event" => "run a kernel built with CONFIG_FTRACE_SYSCALLS (for `unload`, with modules)",
         "release_after_close" => "run a kernel from 6.6 on, or one with kprobes",
         "not_built" => "run `cargo xtask build-ebpf`, then build the agent again",
