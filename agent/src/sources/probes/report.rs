@@ -116,7 +116,11 @@ fn say(choice: &Choice) {
     }
     match choice.tactic {
         Some(tactic) => {
-            tracing::info!(probe, tactic = tactic.name(), "probe is at work");
+            let tactic = tactic.name();
+            match choice.probe {
+                Probe::Scheduler => tracing::info!(probe, tactic, "probe can be attached on demand"),
+                _ => tracing::info!(probe, tactic, "probe is at work"),
+            }
             if !choice.without.is_empty() {
                 tracing::debug!(probe, without = ?choice.without, "this driver lacks some of the probe's functions");
             }
