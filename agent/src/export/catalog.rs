@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use super::{device_catalog, probe_catalog};
+use super::{device_catalog, driver_catalog, probe_catalog};
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,7 @@ impl Kind {
 macro_rules! with_workload {
     ($($name:literal),*) => { &[$($name,)* "k8s.pod.uid", "container.id", "process.linux.cgroup"] };
 }
+pub(super) use with_workload;
 
 /// `gpu.driver.call.duration`
 pub const CALL_DURATION: Metric = Metric {
@@ -66,7 +67,7 @@ pub const CALL_DURATION: Metric = Metric {
 pub const CALL_ERRORS: Metric = counter(
     "gpu.driver.call.errors",
     "{call}",
-    "Finished driver calls that returned a negative value. The driver reports most failures of resource-manager calls with a return value of 0; those are not counted here.",
+    "Finished driver calls that returned a negative value. The driver reports most failures of resource-manager calls with a return value of 0: those are counted here where the probes see its answer (ways `tracefs_kprobe`); `gpu.driver.rm.calls` tells them apart by status.",
     with_workload!("gpu.driver.device", "gpu.driver.call", "gpu.driver.operation"),
 );
 /// `gpu.stall.active`
@@ -251,6 +252,12 @@ pub const CATALOG: &[Metric] = &[
         "Measured values left out: for when they came (older than the one before, the same again, or the first of a computed rate after a gap), or because there are more devices or unknown fields than are kept.",
         &["reason"],
     ),
+    counter(
+        "warpgauge.xid.cross_check",
+        "{error}",
+        "Errors (XIDs) by who told of them: the kernel log and the probe on the driver's own function, or only one of them. `probe_only`: the driver may have been told not to print. Counted while that probe is at work.",
+        &["result"],
+    ),
 ];
 
 /// Attributes that are whole numbers; all others are texts.
@@ -289,7 +296,14 @@ pub(super) const fn gauge(
 /// All metrics: [`CATALOG`], those of the probes, those of devices, those made from the table of fields.
 pub fn all() -> &'static [Metric] {
     static ALL: LazyLock<Vec<Metric>> = LazyLock::new(|| {
-        [CATALOG, probe_catalog::STATIC, device_catalog::STATIC, device_catalog::from_fields()].concat()
+        [
+            CATALOG,
+            driver_catalog::STATIC,
+            probe_catalog::STATIC,
+            device_catalog::STATIC,
+            device_catalog::from_fields(),
+        ]
+        .concat()
     });
     &ALL
 }
@@ -317,7 +331,8 @@ pub fn to_markdown() -> String {
          there any more, sends one last point without a value (OTLP's \"no recorded value\").\n\n\
          | name | kind | unit | attributes | meaning |\n|---|---|---|---|---|\n",
     );
-    for metric in CATALOG.iter().chain(probe_catalog::STATIC).chain(device_catalog::STATIC) {
+    let parts = [CATALOG, driver_catalog::STATIC, probe_catalog::STATIC, device_catalog::STATIC];
+    for metric in parts.into_iter().flatten() {
         let attributes: Vec<String> = metric.attributes.iter().map(|a| format!("`{a}`")).collect();
         let (name, kind, unit, help) = (metric.name, metric.kind.name(), metric.unit, metric.help);
         // Writing to a String cannot fail.

@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod console;
 pub mod device_catalog;
 pub mod devices;
+pub mod driver_catalog;
 pub mod findings;
 pub mod otlp;
 pub mod own_logs;

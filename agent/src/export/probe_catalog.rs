@@ -52,4 +52,10 @@ pub const STATIC: &[Metric] = &[
         "1 while the probe is given up because all together cost more than `probes.budget`.",
         &["probe"],
     ),
+    gauge(
+        "warpgauge.scheduler.armed",
+        "{process}",
+        "Processes whose threads are followed by the scheduler's programs now, since they are victims of a stall.",
+        &[],
+    ),
 ];

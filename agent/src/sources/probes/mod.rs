@@ -6,13 +6,15 @@
 //!
 //! Reading order: [`tactics`] (what is observed, and how) → [`functions`], [`symbols`] and [`hooks`] (what that comes
 //! down to with this driver) → [`object`] and [`attached`] (loading, attaching) → [`watch`] (the loop's body) →
-//! [`in_flight`] and [`inside`] (calls that hang) → [`stats`] (calls that ended) → [`upkeep`] (a driver loaded again,
-//! the probes' own cost); and [`unload`], on its own.
+//! [`in_flight`] and [`inside`] (calls that hang), [`locks`] (who has them), [`events`] → [`readings`]: [`stats`] and
+//! [`rm_calls`] (calls that ended), [`processes`], [`schedule`] (who is followed) → [`upkeep`] (a driver loaded again, the
+//! probes' own cost); and [`unload`], on its own.
 
 pub mod attached;
 pub mod btf;
 pub mod call_signal;
 pub mod cost;
+pub mod events;
 pub mod functions;
 pub mod groups;
 pub mod hooks;
@@ -20,18 +22,25 @@ pub mod in_flight;
 pub mod inside;
 pub mod kernel;
 pub mod load_error;
+pub mod locks;
 pub mod majors;
 pub mod map_bytes;
 pub mod object;
 pub mod offsets;
+pub mod processes;
+pub mod readings;
 pub mod refusal;
 pub mod reload;
 pub mod report;
+pub mod rm_calls;
 pub mod run_stats;
+pub mod schedule;
 pub mod stats;
 pub mod symbols;
+pub mod syscalls;
 pub mod tactics;
 pub mod thread_files;
+pub mod totals;
 pub mod unload;
 pub mod upkeep;
 pub mod verify;
@@ -68,6 +77,7 @@ use object::{Loaded, Settings};
 use offsets::Offsets;
 use refusal::Refusal;
 use report::Report;
+use schedule::Order;
 use tactics::{Choice, PROBES, Probe};
 use thread_files::ThreadFiles;
 use unload::UnloadAttempt;
@@ -92,6 +102,7 @@ pub struct Probes {
     /// It was said that system calls of threads cannot be seen.
     said_blind: bool,
     unloads: Option<mpsc::Sender<UnloadAttempt>>,
+    orders: Option<mpsc::Receiver<Order>>,
     board: Board,
 }
 
@@ -113,6 +124,7 @@ impl Probes {
             telemetry: telemetry.clone(),
             said_blind: false,
             unloads: None,
+            orders: None,
             board: Board::default(),
         }
     }
@@ -121,6 +133,13 @@ impl Probes {
     #[must_use]
     pub fn telling_unloads(mut self, holder: mpsc::Sender<UnloadAttempt>) -> Self {
         self.unloads = Some(holder);
+        self
+    }
+
+    /// Takes orders to follow processes.
+    #[must_use]
+    pub fn following(mut self, orders: mpsc::Receiver<Order>) -> Self {
+        self.orders = Some(orders);
         self
     }
 
@@ -169,7 +188,7 @@ impl Source for Probes {
 
 impl Probes {
     async fn watch(
-        &self,
+        &mut self,
         mut ready: Ready,
         report: Report,
         outlet: &Outlet,
@@ -231,6 +250,7 @@ impl Probes {
                 _ = scan.tick() => watch.scan(outlet).await,
                 _ = read.tick() => watch.read(outlet).await,
                 _ = majors.tick() => watch.look_for_majors(),
+                Some(order) = schedule::next(&mut self.orders) => watch.take_order(order),
                 _ = beat.tick() => match upkeep.beat(watch.attached()).await {
                     true => watch.look_for_majors(), // UVM has another one after each load
                     false => Ok(()),
