@@ -28,7 +28,7 @@ fn is_taken_with_a_v1_cgroup_hierarchy() {
 }
 
 #[expect(clippy::print_stdout, clippy::panic, reason = "the counts are for docs/; a test fails by panicking")]
-fn check(hierarchy: Version) {
+pub(crate) fn check(hierarchy: Version) {
     let btf = Btf::parse(fs::read("/sys/kernel/btf/vmlinux").unwrap()).unwrap();
     let settings = Settings {
         slow_ns: 1,
