@@ -127,7 +127,7 @@ fn say(choice: &Choice) {
         }
         None => {
             let refused: Vec<_> = choice.refused.iter().map(|r| (r.tactic.name(), r.reason)).collect();
-            tracing::info!(probe, ?refused, "probe is off");
+            tracing::info!(probe, ?refused, instead = choice.probe.instead(), "probe is off");
         }
     }
 }
