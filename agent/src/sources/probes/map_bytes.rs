@@ -48,7 +48,8 @@ const RINGS: [u32; 4] = [SLOW_CALLS_BYTES, UNLOADS_BYTES, EVENTS_BYTES, LOG_BYTE
 
 /// Its arrays, and their bytes: losses, majors, kinds whose returns are sure, whether RM is read from blocks, an empty
 /// histogram, values set at the load.
-const ARRAYS: [u64; 6] = [LOSSES as u64 * 8, 4 * MAJOR_SLOTS as u64, 4, 4, size_of::<Histogram>() as u64, PAGE];
+const ARRAYS: [u64; 6] =
+    [LOSSES as u64 * 8, 4 * MAJOR_SLOTS as u64, 4, 4, size_of::<Histogram>() as u64, PAGE];
 
 /// Bytes of all maps.
 pub fn map_bytes(possible_cpus: u32) -> u64 {
