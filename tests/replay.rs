@@ -152,7 +152,11 @@ fn an_error_of_the_resource_manager_is_said_and_a_fault_within_a_call_is_no_seco
         evidence(0)
             .contains(&"the resource manager was asked for NV2080_CTRL_CMD_FB_GET_REMAPPED_ROWS".into())
     );
-    assert!(evidence(2).iter().any(|e| e.as_str().unwrap().starts_with("in a fault for ")), "{}", found[2]);
+    assert!(
+        evidence(2).iter().any(|e| e.as_str().unwrap().starts_with("in another call (fault) for ")),
+        "{}",
+        found[2]
+    );
     let end = |place: usize| found[place]["end"].as_f64().unwrap();
     assert_eq!((end(3), end(5)), (13.0, 22.0), "the fault's end does not end the call");
 }

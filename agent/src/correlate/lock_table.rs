@@ -2,7 +2,8 @@
 //!
 //! In: lists of holders, as the probes read them from the kernel; or, in a replay, the edges of each thread's own waits:
 //! who came out of one has the lock until it lets go. Out: the holder that a victim waits for, and whether it has ended.
-//! What can go wrong: a lock taken before anybody looked has no known holder; more locks than are kept, counted.
+//! What can go wrong: a lock taken before anybody looked has no known holder; more locks than are kept: the one that was
+//! not heard of for longest is forgotten, and counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,10 +14,17 @@ use crate::telemetry::{Counter, Telemetry};
 /// Holders by the name of the lock.
 #[derive(Debug)]
 pub struct LockTable {
-    holders: BTreeMap<String, Vec<Holder>>,
+    locks: BTreeMap<String, Lock>,
     /// Processes that have ended, and when.
     ended: BTreeMap<Pid, MonoNs>,
     refused: Counter,
+}
+
+/// What is known of one lock.
+#[derive(Debug)]
+struct Lock {
+    heard: MonoNs,
+    holders: Vec<Holder>,
 }
 
 impl LockTable {
@@ -31,41 +39,36 @@ impl LockTable {
     /// Nobody has anything; refusals are counted.
     pub fn new(telemetry: &Telemetry) -> Self {
         let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "locks")]);
-        Self { holders: BTreeMap::new(), ended: BTreeMap::new(), refused }
+        Self { locks: BTreeMap::new(), ended: BTreeMap::new(), refused }
     }
 
     /// Learns from a signal.
     pub fn push(&mut self, signal: &Signal) {
         match signal {
             Signal::LockHolders { holders, .. } if holders.holders.is_empty() => {
-                self.holders.remove(&holders.lock);
+                self.locks.remove(&holders.lock);
             }
-            Signal::LockHolders { holders, .. } => self.list(holders),
+            Signal::LockHolders { at, holders } => self.list(*at, holders),
             Signal::Call { at, call } if call.kind == CallKind::Lock => self.edge(*at, call),
             Signal::Exit { at, pid } | Signal::Process { at, pid, process: None } => self.end(*at, *pid),
             Signal::Tick { at } => {
                 self.ended.retain(|_, ended| at.since(*ended).is_none_or(|age| age < Self::REMEMBERED));
             }
-            Signal::Source { source, .. } if source.name == "probes" && !source.up => self.holders.clear(),
+            Signal::Source { source, .. } if source.name == "probes" && !source.up => self.locks.clear(),
             _ => {} // nothing else says who has a lock
         }
     }
 
-    fn list(&mut self, list: &LockHolders) {
-        if self.has_room(&list.lock) {
-            let kept = list.holders.iter().take(Self::HOLDERS_MAX).cloned().collect();
-            self.holders.insert(list.lock.clone(), kept);
-        }
+    fn list(&mut self, at: MonoNs, list: &LockHolders) {
+        let lock = self.lock(at, &list.lock);
+        lock.holders = list.holders.iter().take(Self::HOLDERS_MAX).cloned().collect();
     }
 
     fn edge(&mut self, at: MonoNs, call: &Call) {
         let Some(wait) = &call.lock else { return };
         match call.edge {
             Edge::Exit { lost: false, .. } => {
-                if !self.has_room(&wait.lock) {
-                    return;
-                }
-                let holders = self.holders.entry(wait.lock.clone()).or_default();
+                let holders = &mut self.lock(at, &wait.lock).holders;
                 // whoever had it otherwise has let it go: that was not seen
                 holders.retain(|other| !wait.exclusive && !other.exclusive && other.tid != call.tid);
                 if holders.len() < Self::HOLDERS_MAX {
@@ -74,10 +77,10 @@ impl LockTable {
                 }
             }
             Edge::Release => {
-                if let Some(holders) = self.holders.get_mut(&wait.lock) {
-                    holders.retain(|holder| holder.tid != call.tid);
-                    if holders.is_empty() {
-                        self.holders.remove(&wait.lock);
+                if let Some(lock) = self.locks.get_mut(&wait.lock) {
+                    lock.holders.retain(|holder| holder.tid != call.tid);
+                    if lock.holders.is_empty() {
+                        self.locks.remove(&wait.lock);
                     }
                 }
             }
@@ -93,23 +96,28 @@ impl LockTable {
         }
     }
 
-    fn has_room(&self, lock: &str) -> bool {
-        let room = self.holders.len() < Self::LOCKS_MAX || self.holders.contains_key(lock);
-        if !room {
+    /// The lock of this name, which was heard of now.
+    fn lock(&mut self, at: MonoNs, name: &str) -> &mut Lock {
+        if self.locks.len() >= Self::LOCKS_MAX && !self.locks.contains_key(name) {
             self.refused.add(1);
+            let oldest = self.locks.iter().min_by_key(|(_, lock)| lock.heard).map(|(name, _)| name.clone());
+            oldest.and_then(|name| self.locks.remove(&name));
         }
-        room
+        let lock =
+            self.locks.entry(name.to_owned()).or_insert_with(|| Lock { heard: at, holders: Vec::new() });
+        lock.heard = at;
+        lock
     }
 
     /// Whom a thread waits for: the one who keeps others out, else who has had the lock for longest.
     pub fn holder(&self, lock: &str, waiting: Tid) -> Option<&Holder> {
-        let others = self.holders.get(lock)?.iter().filter(|holder| holder.tid != waiting);
+        let others = self.locks.get(lock)?.holders.iter().filter(|holder| holder.tid != waiting);
         others.min_by_key(|holder| (!holder.exclusive, holder.since))
     }
 
     /// How many have the lock.
     pub fn count(&self, lock: &str) -> usize {
-        self.holders.get(lock).map_or(0, Vec::len)
+        self.locks.get(lock).map_or(0, |lock| lock.holders.len())
     }
 
     /// Whether the holder's process has ended since it took the lock.
@@ -208,12 +216,13 @@ mod tests {
         let telemetry = Telemetry::default();
         let mut table = LockTable::new(&telemetry);
         for n in 0..LockTable::LOCKS_MAX + 3 {
-            let mut signal = got(1, 11, true);
+            let mut signal = got(n as u64, 11, true);
             let Signal::Call { call, .. } = &mut signal else { panic!("a call") };
             call.lock = Some(LockWait { lock: format!("L{n}"), exclusive: true });
             table.push(&signal);
         }
         let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "locks")]).get();
-        assert_eq!((table.holders.len(), refused), (LockTable::LOCKS_MAX, 3));
+        assert_eq!((table.locks.len(), refused), (LockTable::LOCKS_MAX, 3));
+        assert_eq!((table.count("L0"), table.count(&format!("L{}", LockTable::LOCKS_MAX))), (0, 1));
     }
 }

@@ -109,7 +109,7 @@ fn within(inner: &OpenCall, now: MonoNs) -> String {
     match (&inner.call.lock, &inner.call.function) {
         (Some(wait), _) => format!("waits for lock {} ({}) for {seconds:.3} s", wait.lock, mode(wait)),
         (None, Some(function)) => format!("in {function} for {seconds:.3} s"),
-        (None, None) => format!("in a {} for {seconds:.3} s", inner.call.kind.name()),
+        (None, None) => format!("in another call ({}) for {seconds:.3} s", inner.call.kind.name()),
     }
 }
 
@@ -125,7 +125,7 @@ pub fn evidence_of_lock(blame: &Blame, calls: &OpenCalls, locks: &LockTable, now
     }
     if let Some(outer) = calls.of(holder.tid).first() {
         let seconds = now.since(outer.enter).unwrap_or_default().as_secs_f64();
-        evidence.push(format!("the holder is in a {} for {seconds:.3} s", outer.call.kind.name()));
+        evidence.push(format!("the holder's own call ({}) lasts {seconds:.3} s", outer.call.kind.name()));
     }
     let (holders, waiting) = (locks.count(lock), calls.waiting_for(lock));
     if holders > 1 || waiting > 1 {
@@ -137,7 +137,10 @@ pub fn evidence_of_lock(blame: &Blame, calls: &OpenCalls, locks: &LockTable, now
 fn holder_line(lock: &str, holder: &Holder, now: MonoNs) -> String {
     let comm = holder.caller.as_ref().map(|caller| format!(" ({})", caller.comm)).unwrap_or_default();
     let seconds = now.since(holder.since).unwrap_or_default().as_secs_f64();
-    format!("thread {}{comm} of process {} has lock {lock} for {seconds:.3} s", holder.tid.0, holder.pid.0)
+    format!(
+        "thread {}{comm} of process {} has had lock {lock} for {seconds:.3} s",
+        holder.tid.0, holder.pid.0
+    )
 }
 
 fn mode(wait: &LockWait) -> &'static str {

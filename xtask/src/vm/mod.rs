@@ -198,6 +198,8 @@ fn packed(kernel: Kernel, programs: &Programs, modules: &Path, names: &[String])
     programs.pack(&mut packed, &kept("stripped"))?;
     for name in modules::NAMES {
         packed.add_file(&format!("modules/{name}"), &modules.join(name))?;
+        // beside them, since all of that folder is loaded at the start
+        packed.add_file(&format!("untraced/{name}"), &modules.join(modules::UNTRACED).join(name))?;
     }
     let mut arguments = vec!["--test-threads=1".to_owned(), "--exact".to_owned()];
     arguments.extend_from_slice(names);

@@ -124,7 +124,7 @@ pub fn expected<'a>(call: &InFlight, own: &'a mut [u64; 1], dying: bool) -> Expe
     let op = (call.kind == kind::IOCTL).then_some((1, call.op));
     if call.syscall == ANY_SYSCALL || driver_of(call.kind).is_some() {
         return Expected {
-            syscalls: leading_to(call.kind),
+            syscalls: leading_to(call.kind, sure),
             arguments: [op, None],
             outlives_syscall,
             dying,
@@ -240,7 +240,7 @@ mod tests {
             let got = expected(&entry(kind), &mut room, false);
             assert_eq!(
                 (got.arguments, got.syscalls, got.sure),
-                (arguments, leading_to(kind), true),
+                (arguments, leading_to(kind, true), true),
                 "{kind}"
             );
         }

@@ -94,7 +94,7 @@ impl Processes {
                 self.over.push((*tgid, entry.start_ns));
                 continue;
             }
-            if known.role.is_none() && facts.parent(*tgid) == Some(self.own) {
+            if facts.parent(*tgid) == Some(self.own) {
                 known.set(now, *tgid, ProcessRole::Agent, emit);
             } else if entry.flags & process::WORKLOAD != 0 {
                 known.set(now, *tgid, ProcessRole::Workload, emit);

@@ -56,10 +56,33 @@ const POLL: &[u64] = &[
     libc::SYS_io_uring_enter as u64,
 ];
 
+/// Those behind which a file's last reference mostly goes. Any other may be the one, too, where two threads race.
+const CLOSE: &[u64] = &[
+    libc::SYS_close as u64,
+    libc::SYS_close_range as u64,
+    libc::SYS_dup3 as u64,
+    libc::SYS_munmap as u64,
+    libc::SYS_mmap as u64,
+    libc::SYS_mremap as u64,
+    libc::SYS_ioctl as u64,
+    libc::SYS_recvmsg as u64,
+    libc::SYS_io_uring_enter as u64,
+    libc::SYS_execve as u64,
+    libc::SYS_execveat as u64,
+    libc::SYS_exit as u64,
+    libc::SYS_exit_group as u64,
+    #[cfg(target_arch = "x86_64")]
+    {
+        libc::SYS_dup2 as u64
+    },
+];
+
 /// The system calls that lead to a call of this kind. A file may be closed by anything that drops the last reference to
-/// it, behind any system call, and by a thread that exits.
-pub fn leading_to(kind: u32) -> Syscalls<'static> {
+/// it, behind any system call, and by a thread that exits; where its end may be missed (`sure` is false), a thread that
+/// is in something else for long has left it behind.
+pub fn leading_to(kind: u32, sure: bool) -> Syscalls<'static> {
     match kind {
+        kind::CLOSE if !sure => Syscalls::OneOf(CLOSE),
         kind::IOCTL | kind::RM | kind::REGISTER => Syscalls::OneOf(IOCTL),
         kind::OPEN => Syscalls::OneOf(OPEN),
         kind::MMAP => Syscalls::OneOf(MMAP),
@@ -74,7 +97,7 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_system_calls() {
-        let contains = |kind, number: i64| match leading_to(kind) {
+        let contains = |kind, number: i64| match leading_to(kind, true) {
             Syscalls::Any => None,
             Syscalls::OneOf(numbers) => Some(numbers.contains(&(number as u64))),
         };
@@ -88,12 +111,19 @@ mod tests {
             (kind::POLL, libc::SYS_ppoll, Some(true)),
             (kind::POLL, libc::SYS_epoll_ctl, Some(true)),
             (kind::CLOSE, libc::SYS_close, None),
+            (kind::CLOSE, libc::SYS_futex, None),
             (kind::FAULT, libc::SYS_read, None),
             (kind::LOCK, libc::SYS_ioctl, None),
             (kind::INIT, libc::SYS_openat, None),
         ] {
             assert_eq!(contains(kind, number), want, "{kind} {number}");
         }
+        let Syscalls::OneOf(closing) = leading_to(kind::CLOSE, false) else {
+            panic!("its end may be missed")
+        };
+        let contains =
+            [libc::SYS_close, libc::SYS_munmap, libc::SYS_futex].map(|n| closing.contains(&(n as u64)));
+        assert_eq!(contains, [true, true, false]);
     }
 
     /// The numbers of the kernel's own tables.

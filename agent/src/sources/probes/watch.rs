@@ -215,8 +215,10 @@ impl Watch {
 
     /// Who has the locks that are waited for; said before the waits themselves, so that a victim's holder is known.
     fn look_at_locks(&mut self, now: MonoNs) {
-        let is_wait =
-            |entry: &&(InFlightKey, InFlight)| entry.0.layer == layer::LOCK && entry.1.kind == kind::LOCK;
+        let is_wait = |(key, call): &&(InFlightKey, InFlight)| {
+            let is_long = now.since(MonoNs(call.enter_ns)).is_some_and(|age| age >= super::SLOW);
+            is_long && key.layer == layer::LOCK && call.kind == kind::LOCK
+        };
         let waited: BTreeSet<u64> =
             self.in_flight.iter().filter(is_wait).map(|(_, call)| call.object).collect();
         if waited.is_empty() {
