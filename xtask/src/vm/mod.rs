@@ -199,7 +199,9 @@ fn packed(kernel: Kernel, programs: &Programs, modules: &Path, names: &[String])
     for name in modules::NAMES {
         packed.add_file(&format!("modules/{name}"), &modules.join(name))?;
         // beside them, since all of that folder is loaded at the start
-        packed.add_file(&format!("untraced/{name}"), &modules.join(modules::UNTRACED).join(name))?;
+        for (variant, _) in modules::VARIANTS {
+            packed.add_file(&format!("{variant}/{name}"), &modules.join(variant).join(name))?;
+        }
     }
     let mut arguments = vec!["--test-threads=1".to_owned(), "--exact".to_owned()];
     arguments.extend_from_slice(names);
