@@ -17,7 +17,7 @@
 //! - Time is coarse: 50 ms may be 44 or 90. Assert "at least 0.8 of it, and below it plus 250 ms", and compare what the
 //!   agent says with the caller's own clock.
 //! - Deadlines of [`wait_for`](warpgauge_tests::harness::deadline::wait_for) are 4 times as long there, and
-//!   [`Setup::to`](warpgauge_tests::harness::agent::Setup::to) exports once a second; the whole guest has 600 s.
+//!   [`Setup::to`](warpgauge_tests::harness::agent::Setup::to) exports once a second; the whole guest has 1800 s.
 //! - `cargo xtask vm-test --kernel 6.1 --filter NAME --keep` is the short loop; the console is in target/vm/run/6.1.
 
 mod agents;

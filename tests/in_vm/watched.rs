@@ -54,7 +54,7 @@ pub(super) struct Watched {
     pub(super) feed: Feed,
     setup: Setup,
     _collector: Collector,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 /// The agent of one test alone.
@@ -211,7 +211,7 @@ impl Watched {
             "off",
         ]);
         let feed = Feed::new(scratch.path());
-        Self { agent: None, feed, setup, _collector: collector, _scratch: scratch }
+        Self { agent: None, feed, setup, _collector: collector, scratch: scratch }
     }
 
     fn is_running(&mut self) -> bool {
@@ -308,11 +308,14 @@ impl Watched {
         assert_eq!(self.sum("warpgauge.probe.lost_returns", &[]), 0.0);
     }
 
-    /// SIGTERM; it must end well.
+    /// SIGTERM; it must end well. Gives its log.
     #[track_caller]
-    pub(super) fn terminate(&mut self) {
+    pub(super) fn terminate(&mut self) -> String {
         let agent = self.agent.take().unwrap();
-        let log = agent.log();
-        assert!(agent.terminate().success(), "{log}");
+        let kept = self.scratch.path().join("agent.log");
+        let ended = agent.terminate();
+        let log = std::fs::read_to_string(kept).unwrap();
+        assert!(ended.success(), "{log}");
+        log
     }
 }

@@ -57,7 +57,7 @@ pub(crate) enum End {
 /// than 30 s where ten processes wanted them.
 const UNTIL_UP: Duration = Duration::from_secs(60);
 /// For all of it: far more than it takes, since a busy machine makes it several times slower.
-const UNTIL_END: Duration = Duration::from_secs(600);
+const UNTIL_END: Duration = Duration::from_secs(1800);
 
 const MEMORY_MIB: &str = "768";
 /// `isa-debug-exit`: a byte written to this port ends QEMU with (byte << 1) | 1.
