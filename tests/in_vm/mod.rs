@@ -18,6 +18,8 @@
 //!   agent says with the caller's own clock.
 //! - Deadlines of [`wait_for`](warpgauge_tests::harness::deadline::wait_for) are 4 times as long there, and
 //!   [`Setup::to`](warpgauge_tests::harness::agent::Setup::to) exports once a second; the whole guest has 1800 s.
+//! - An agent with all its probes takes some 10 s of two processors to start there (the kernel verifies every program,
+//!   emulated): tests that can share one agent should.
 //! - `cargo xtask vm-test --kernel 6.1 --filter NAME --keep` is the short loop; the console is in target/vm/run/6.1.
 
 mod agents;
