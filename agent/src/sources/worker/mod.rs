@@ -46,7 +46,7 @@ use abandoned::Abandoned;
 use board::Board;
 use desk::Questions;
 use ended::{ENDED, Ended, Why};
-use hold::{AutoTake, DriverHold};
+use hold::{AutoTake, DriverHold, Seen};
 use intake::Intake;
 use orders::Before;
 use refused::Refused;
@@ -246,8 +246,7 @@ impl Worker {
         if let Some((reason, since)) = self.shared.hold.now().released {
             let auto = self.auto.get_or_insert_with(|| AutoTake::new(since));
             auto.began_at(since);
-            let module = self.host.sys("module/nvidia").exists();
-            if !reason.is_automatic() || !auto.look(now, module) {
+            if !reason.is_automatic() || !auto.look(now, Seen::look(&self.host, reason)) {
                 return Some(RELEASED);
             }
             self.shared.hold.take_after(reason);
