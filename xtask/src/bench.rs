@@ -27,8 +27,8 @@ const RECORDED: &str = "tests/fixtures/bench/instructions.csv";
 /// What is asked.
 #[derive(clap::Args)]
 pub(crate) struct Asked {
-    /// What to measure
-    #[arg(default_value = "worker", value_parser = ["worker"])]
+    /// What to measure: takes some minutes after the build
+    #[arg(value_parser = ["worker"])]
     what: String,
     /// Seconds of each live measurement
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(30..))]
