@@ -55,6 +55,11 @@ impl Caller {
         caller
     }
 
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Makes one call; gives its outcome.
     pub(crate) fn call(&mut self, words: &str) -> String {
         writeln!(self.input.as_mut().unwrap(), "{words}").unwrap();

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use warpgauge::host::HostRoot;
 use warpgauge::model::{Inside, Pid, Tid};
 use warpgauge::sources::probes::inside::{Expected, Sample, check};
+use warpgauge::sources::probes::syscalls::Syscalls;
 use warpgauge_tests::harness::deadline::{try_for, wait_for};
 use warpgauge_tests::harness::programs;
 use warpgauge_tests::needs;
@@ -29,8 +30,8 @@ impl Drop for Ended {
     }
 }
 
-fn ask(child: &Child, syscalls: &[u64], previous: Option<&Sample>) -> (Inside, Option<Sample>) {
-    let expected = Expected { syscalls, ..Expected::default() };
+fn ask(child: &Child, numbers: &[u64], previous: Option<&Sample>) -> (Inside, Option<Sample>) {
+    let expected = Expected { syscalls: Syscalls::OneOf(numbers), ..Expected::default() };
     check(&HostRoot::default(), Pid(child.id()), Tid(child.id()), &expected, previous)
 }
 
@@ -86,7 +87,8 @@ fn a_thread_that_is_gone_is_unknown_unless_the_kernel_saw_it_exit() {
     let (pid, mut child) = (child.id(), Ended(child));
     child.0.wait().unwrap();
     let ask = |dying| {
-        let expected = Expected { syscalls: &[IOCTL], dying, ..Expected::default() };
+        let syscalls = Syscalls::OneOf(&[IOCTL]);
+        let expected = Expected { syscalls, dying, ..Expected::default() };
         check(&HostRoot::default(), Pid(pid), Tid(pid), &expected, None).0
     };
     assert_eq!(ask(false), Inside::Unknown);

@@ -92,6 +92,75 @@ fn a_slow_engine_is_told_apart_from_one_that_is_gone() {
     );
 }
 
+#[test]
+fn a_wait_for_a_lock_names_its_victims_and_its_holder() {
+    let found = check("lock_stall");
+    let of = |event: &str| -> Vec<&Value> { found.iter().filter(|f| f["event"] == event).collect() };
+    let (begins, ends) = (of("stall.begin"), of("stall.end"));
+    assert_eq!((begins.len(), ends.len(), found.len()), (2, 2, 4), "the holder is a monitor, and no victim");
+    for stall in begins.iter().chain(&ends) {
+        assert_eq!((&stall["cause"], &stall["lock"]), (&"driver_lock".into(), &"rm_api".into()), "{stall}");
+        assert_eq!((&stall["victims"][0]["pid"], &stall["holder"]["pid"]), (&100.into(), &200.into()));
+        assert_eq!(stall["victims"][0]["pod_uid"], "7f6e5d4c-1111-2222-3333-444455556666");
+        assert_eq!(stall["holder"]["pod_uid"], "0a0b0c0d-1111-2222-3333-444455556666");
+        assert_eq!((&stall["holder"]["tid"], &stall["holder"]["comm"]), (&200.into(), &"exporter".into()));
+    }
+    let victims: Vec<_> = begins.iter().map(|f| f["victims"][0]["tid"].as_u64().unwrap()).collect();
+    assert_eq!(victims, [101, 102]);
+}
+
+/// The twins of the scenario above: without a known holder it is a long call, and one of a dead process is another cause.
+#[test]
+fn the_cause_of_a_wait_depends_on_its_holder() {
+    let text = std::fs::read_to_string(fixture("lock_stall.jsonl")).unwrap();
+    let is_holders = |line: &&str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["call"]["pid"] == 200 && line["call"]["layer"] == "lock"
+    };
+    let unknown: Vec<&str> = text.lines().filter(|line| !is_holders(line)).collect();
+    let mut dead: Vec<&str> = text.lines().filter(|line| !line.contains("\"release\"")).collect();
+    let at = dead.iter().position(|line| line.starts_with("{\"t\": 6.75")).unwrap();
+    dead.insert(at, "{\"t\": 6.7, \"exit\": {\"pid\": 200}}");
+    for (name, lines, cause) in [("unknown", unknown, "driver_call"), ("dead", dead, "dead_holder")] {
+        let scratch = Scratch::new(&format!("holder-{name}"));
+        let scenario = scratch.path().join("scenario.jsonl");
+        std::fs::write(&scenario, lines.join("\n")).unwrap();
+        let (found, stderr, _) = findings(&scenario);
+        assert_eq!(stderr, "", "{name}");
+        let begins = found.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let begins: Vec<Value> = begins.filter(|f| f["event"] == "stall.begin").collect();
+        assert_eq!(begins.len(), 2, "{name}: {found}");
+        assert!(
+            begins.iter().all(|f| f["cause"] == cause && f["holder"].is_null() == (name == "unknown")),
+            "{found}"
+        );
+    }
+}
+
+#[test]
+fn an_error_of_the_resource_manager_is_said_and_a_fault_within_a_call_is_no_second_stall() {
+    let found = check("rm_error_and_faults");
+    let stalls: Vec<(&str, &str)> =
+        found.iter().map(|f| (f["event"].as_str().unwrap(), f["id"].as_str().unwrap())).collect();
+    let (failed, with_fault, fault) =
+        ("stall-101-ioctl-5000000000", "stall-101-ioctl-10000000000", "stall-102-fault-20000000000");
+    let of = |id| [("stall.begin", id), ("stall.end", id)];
+    assert_eq!(stalls, [of(failed), of(with_fault), of(fault)].concat());
+    let evidence = |place: usize| found[place]["evidence"].as_array().unwrap().clone();
+    assert!(evidence(1).contains(&"the resource manager answered NV_ERR_GPU_IS_LOST".into()), "{}", found[1]);
+    assert!(
+        evidence(0)
+            .contains(&"the resource manager was asked for NV2080_CTRL_CMD_FB_GET_REMAPPED_ROWS".into())
+    );
+    assert!(
+        evidence(2).iter().any(|e| e.as_str().unwrap().starts_with("in another call (fault) for ")),
+        "{}",
+        found[2]
+    );
+    let end = |place: usize| found[place]["end"].as_f64().unwrap();
+    assert_eq!((end(3), end(5)), (13.0, 22.0), "the fault's end does not end the call");
+}
+
 /// Without the check of the thread, or with the thread seen outside, an open call proves nothing.
 #[test]
 fn every_piece_of_evidence_is_required() {

@@ -12,11 +12,14 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use warpgauge::host::HostRoot;
 use warpgauge::host::cgroup_hierarchy::Version;
+use warpgauge::sources::probes::attached::Driver;
 use warpgauge::sources::probes::btf::Btf;
+use warpgauge::sources::probes::groups::Group;
+use warpgauge::sources::probes::hooks::{Event, Hook, tracepoints};
 use warpgauge::sources::probes::kernel::Kernel;
 use warpgauge::sources::probes::object::{Loaded, Settings};
 use warpgauge::sources::probes::offsets::Offsets;
-use warpgauge::sources::probes::tactics::{self, Hook, Probe};
+use warpgauge::sources::probes::tactics::{self, Probe};
 use warpgauge::sources::probes::unload::{self, UnloadAttempt};
 use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::prefix::Prefix;
@@ -33,7 +36,8 @@ fn an_unload_is_seen_by_the_programs_stand_in() {
 #[test]
 fn an_unload_is_seen_where_there_are_modules() {
     needs!(Root, Probes, Modules);
-    check(Probe::Unload.hooks()[0].event, "unload");
+    let Event::Tracepoint(event) = tracepoints(Probe::Unload)[0].event else { panic!("a tracepoint") };
+    check(event, "unload");
 }
 
 /// Programs loaded as the agent does it, but only this one at work.
@@ -48,9 +52,11 @@ fn load(event: &'static str) -> Loaded {
         foreign_types: TypeSet::FOREIGN,
     };
     let offsets = Offsets::resolve(&btf, Version::V2).unwrap();
-    let mut loaded = Loaded::new(&kernel, &[], &offsets, &settings, Default::default()).unwrap();
-    let program = Probe::Unload.hooks()[0].program;
-    loaded.attach(kernel.tracefs.as_deref().unwrap(), &Hook { program, event }).unwrap();
+    let group = Group::own(&HostRoot::default(), std::process::id());
+    let driver = Driver::default();
+    let mut loaded =
+        Loaded::new(&kernel, &driver, &[], group, &offsets, &settings, Default::default()).unwrap();
+    loaded.attach(Hook::tracepoint(tracepoints(Probe::Unload)[0].program, event)).unwrap();
     loaded
 }
 

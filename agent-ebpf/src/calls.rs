@@ -1,6 +1,6 @@
 //! Calls in flight, and the event a slow one leaves behind.
 //!
-//! In: the syscall tracepoints. Out: [`InFlight`] entries the agent scans while a call hangs, [`SlowCall`] events.
+//! In: the syscall tracepoints and the driver's functions. Out: [`InFlight`] entries the agent scans while a call hangs, [`SlowCall`] events.
 //! What can go wrong: a return may be missed, then an entry stays; the agent finds out and removes it.
 //! All numbers are as the kernel holds them; texts are NUL-padded bytes that a workload chose.
 
@@ -63,6 +63,21 @@ pub struct Rm {
 impl Rm {
     /// RM has not answered (yet).
     pub const UNANSWERED: u32 = u32::MAX;
+
+    /// Whether RM was asked and refused. Warnings (from 0x10000 on) are no failures.
+    #[inline(always)]
+    pub const fn failed(&self) -> bool {
+        self.escape != 0 && self.status != 0 && self.status < 0x1_0000
+    }
+}
+
+impl InFlight {
+    /// The end of such a call is not seen: where the entry comes from the driver's own function and the end from the
+    /// system call's, the driver closes a file after that has returned.
+    #[inline(always)]
+    pub const fn is_open_ended(&self) -> bool {
+        self.kind == kind::CLOSE && self.syscall == ANY_SYSCALL && self.flags & flags::SURE_RETURN == 0
+    }
 }
 
 /// Room for a node's name; long enough for `nvidia-caps/nvidia-cap1`.
@@ -122,12 +137,14 @@ pub mod layer {
     pub const SYSCALL: u32 = 0;
     pub const FAULT: u32 = 1;
     pub const DRIVER: u32 = 2;
-    pub const LOCK: u32 = 3;
+    /// Pages are moved out within a call into the driver, a fault, or the service of one.
+    pub const EVICT: u32 = 3;
+    pub const LOCK: u32 = 4;
 }
 
 /// Bits of [`InFlight::flags`].
 pub mod flags {
-    /// The thread was seen exiting while it was in the call.
+    /// The thread is exiting: it was seen to while it was in the call, or began the call (a close) after.
     pub const DYING: u32 = 1;
     /// An open whose path could not be read at entry: only the returned descriptor tells whether it matters.
     pub const PATH_UNREAD: u32 = 2;
@@ -150,6 +167,29 @@ pub const fn minor(dev: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rm_has_failed_only_with_an_error() {
+        for (escape, status, want) in [
+            (0, 0x0f, false),
+            (0x2a, 0, false),
+            (0x2a, 0x0f, true),
+            (0x2b, 0xffff, true),
+            (0x2b, 0x1_0005, false),
+            (0x2b, Rm::UNANSWERED, false),
+        ] {
+            assert_eq!(Rm { escape, code: 1, status }.failed(), want, "{escape:#x} {status:#x}");
+        }
+    }
+
+    #[test]
+    fn only_a_close_without_a_sure_return_is_open_ended() {
+        let of = |kind, syscall, flags| InFlight { kind, syscall, flags, ..InFlight::default() };
+        assert!(of(kind::CLOSE, ANY_SYSCALL, flags::DYING).is_open_ended());
+        assert!(!of(kind::CLOSE, ANY_SYSCALL, flags::SURE_RETURN).is_open_ended());
+        assert!(!of(kind::CLOSE, 3, 0).is_open_ended());
+        assert!(!of(kind::IOCTL, ANY_SYSCALL, 0).is_open_ended());
+    }
 
     #[test]
     fn device_numbers_split_as_the_kernel_packs_them() {

@@ -81,4 +81,6 @@ const _: () = assert!(size_of::<KnownProcess>() == 16);
 pub mod process {
     /// [`what::WORKLOAD`](super::what::WORKLOAD) was told.
     pub const WORKLOAD: u32 = 1;
+    /// [`what::EXIT`](super::what::EXIT) was told. (Two last threads that exit at once may tell it twice.)
+    pub const EXITED: u32 = 2;
 }

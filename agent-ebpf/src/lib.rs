@@ -16,9 +16,11 @@ pub mod layout;
 pub mod lock;
 pub mod loss;
 pub mod prefix;
+pub mod program;
 pub mod returns;
 pub mod rm;
 pub mod schedule;
+pub mod syscall;
 pub mod unload;
 
 #[cfg(feature = "user")]
@@ -42,6 +44,9 @@ pub mod maps {
     pub const LOSSES: &str = "LOSSES";
     /// Array with one element: the watched majors, 0 where unused. A map, so that a change needs no reload.
     pub const MAJORS: &str = "MAJORS";
+    /// Array with one element, `u32`: kinds of calls, as bits `1 << kind`, whose end is seen at the driver's own function,
+    /// each time. A map, so that a probe may be attached in another way without a reload.
+    pub const SURE_RETURNS: &str = "SURE_RETURNS";
 
     /// Ring buffer of [`Event`](crate::event::Event).
     pub const EVENTS: &str = "EVENTS";

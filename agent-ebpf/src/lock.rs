@@ -3,7 +3,8 @@
 //! In: the driver's `os_acquire_*` and `os_release_*`. Out: waits, as calls in flight of layer
 //! [`LOCK`](crate::calls::layer::LOCK), and [`Held`] entries that tell a victim from its holder.
 //! What can go wrong: a semaphore may be let go by another thread than the one that took it; that release is kept by
-//! its lock alone ([`RELEASED`](crate::maps::RELEASED)), and holders from before it count no more.
+//! its lock alone ([`RELEASED`](crate::maps::RELEASED)), and holders from before it count no more. Trap: up to 595
+//! `os_cond_acquire_rwlock_*` say the opposite of what they did, so they tell nobody's holding and are not probed.
 
 /// Values of [`InFlight::op`](crate::calls::InFlight::op) and [`Held::mode`].
 #[expect(missing_docs, reason = "named after the driver's functions")]
@@ -12,6 +13,8 @@ pub mod mode {
     pub const WRITE: u32 = 1;
     pub const MUTEX: u32 = 2;
     pub const SEMAPHORE: u32 = 3;
+    /// Taken at the first try or not at all (`os_cond_acquire_mutex`, `os_cond_acquire_semaphore`): never waited for.
+    pub const TRIED: u32 = 4;
 }
 
 /// Waits shorter than this are not counted: an uncontended lock is taken faster, and most are. Unit: ns.

@@ -37,6 +37,24 @@ pub const fn status_at(escape: u32, size: u32) -> Option<u32> {
     }
 }
 
+/// The code to sum a call under: 0 where RM refused it for what it was asked, whatever that was. A process may ask for
+/// any number of codes, and must not fill the map with them. Source: `nvstatuscodes.h`.
+#[inline(always)]
+pub const fn counted_code(code: u32, status: u32) -> u32 {
+    match status {
+        0x1b // insufficient permissions
+        | 0x1f // invalid argument
+        | 0x22..=0x24 // invalid class, client, command
+        | 0x26 // invalid device
+        | 0x31 // invalid object
+        | 0x33 // invalid object handle
+        | 0x36 // invalid parent
+        | 0x3a | 0x3b // invalid parameter structure, parameter
+        | 0x56..=0x58 => 0, // not supported, object not found, objects do not match
+        _ => code,
+    }
+}
+
 /// Whether an allocation of this class makes its process a workload: compute engines of all architectures, and the
 /// channels that feed them. A monitor allocates neither.
 #[inline(always)]
@@ -104,6 +122,13 @@ mod tests {
             assert_eq!(status_at(escape, size), want, "{escape:#x} {size}");
         }
         assert_eq!([CONTROL, ALLOC, 0x29].map(code_at), [Some(8), Some(12), None]);
+    }
+
+    #[test]
+    fn codes_of_refused_requests_are_summed_as_one() {
+        for (status, want) in [(0, 7), (0x0f, 7), (0x65, 7), (u32::MAX, 7), (0x24, 0), (0x33, 0), (0x56, 0)] {
+            assert_eq!(counted_code(7, status), want, "{status:#x}");
+        }
     }
 
     #[test]

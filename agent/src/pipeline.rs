@@ -28,6 +28,7 @@ use crate::sources::host::HostValues;
 use crate::sources::kmsg::KernelLog;
 use crate::sources::kmsg::state::{self, StateFile};
 use crate::sources::probes::Probes;
+use crate::sources::probes::schedule::{self, Order};
 use crate::sources::probes::unload::UnloadAttempt;
 use crate::sources::replay::{self, BadLine};
 use crate::sources::worker::board::Board;
@@ -43,6 +44,8 @@ const SIGNALS_MAX: usize = 8_192;
 const FACTS_MAX: usize = 4_096;
 /// Attempts to unload the driver that were seen and not acted on yet; the first one counts.
 const UNLOADS_MAX: usize = 4;
+/// Orders to follow processes that wait for the probes; what finds no room is ordered again when its stall is told again.
+const ORDERS_MAX: usize = 256;
 /// From being told to stop to the last delivery. With what follows it stays below 5 s.
 const WITHIN: Duration = Duration::from_millis(4_000);
 /// What the sources get of it to say what has ended meanwhile.
@@ -132,9 +135,10 @@ pub async fn run(
 
     let stages = Stages::new(&config, Some(lookup(&config)), &telemetry);
     let (signals_tx, signals_rx) = sources::queue(SIGNALS_MAX);
-    let mut pipe = tokio::spawn(pass_on(stages, signals_rx, facts_tx));
+    let (orders_tx, orders_rx) = mpsc::channel(ORDERS_MAX);
+    let mut pipe = tokio::spawn(pass_on(stages, signals_rx, facts_tx, orders_tx));
 
-    let mut running = start_sources(&config, &state, &delivery, signals_tx, &telemetry, &stop);
+    let mut running = start_sources(&config, &state, &delivery, signals_tx, orders_rx, &telemetry, &stop);
     let to = config.export.otlp.as_ref().map_or("standard output", |otlp| otlp.endpoint.as_str());
     info!(to, "Watching; findings go there as they come.");
     let keeper = tokio::spawn(state::keep(Arc::clone(&state), Arc::clone(&delivery), stop.clone()));
@@ -200,6 +204,7 @@ fn start_sources(
     state: &Arc<StateFile>,
     delivery: &Arc<Delivery>,
     signals: mpsc::Sender<Signal>,
+    orders: mpsc::Receiver<Order>,
     telemetry: &Telemetry,
     stop: &CancellationToken,
 ) -> JoinSet<()> {
@@ -222,14 +227,17 @@ fn start_sources(
             releasing.release(Reason::Unload);
         }
     });
-    let probes = Probes::new(config.probes.clone(), config.host.clone(), telemetry).telling_unloads(unloads);
+    let board = Board::default();
+    let probes = Probes::new(config.probes.clone(), config.host.clone(), telemetry)
+        .telling_unloads(unloads)
+        .following(orders)
+        .on_board(board.clone());
     let outlet = Outlet::new(signals.clone(), "probes", telemetry);
     running.spawn(supervise(probes, outlet, stop.clone(), telemetry.clone()));
     let host_values = HostValues::new(config.host_values.clone(), config.host.clone());
     let outlet = Outlet::new(signals.clone(), "host", telemetry);
     running.spawn(supervise(host_values, outlet, stop.clone(), telemetry.clone()));
     let (desk, questions) = desk::desk();
-    let board = Board::default();
     let parts = worker::Parts {
         config: config.worker.clone(),
         host: config.host.clone(),
@@ -252,6 +260,7 @@ async fn pass_on(
     mut stages: Stages,
     mut signals: mpsc::Receiver<Signal>,
     facts: mpsc::Sender<Attributed<Fact>>,
+    orders: mpsc::Sender<Order>,
 ) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -264,6 +273,9 @@ async fn pass_on(
         let ended = signal.is_none();
         stages.push(signal.unwrap_or_else(|| Signal::End { at: host::mono_now() }), &mut out);
         for fact in out.drain(..) {
+            for order in schedule::orders(&fact.item) {
+                let _ = orders.try_send(order); // nobody waits for the probes, which may be away
+            }
             if facts.send(fact).await.is_err() {
                 return; // the exporter is gone; that was reported where it happened
             }

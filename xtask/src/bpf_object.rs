@@ -2,10 +2,14 @@
 //!
 //! In: the compiled object. Out: nothing, or the first thing in it that kernel 5.10 does not have.
 //! What can go wrong: that is all this is about: an atomic that is not a plain add, a helper or a kind of map that came
-//! later compile and link without a word, and are refused at load, even in code that never runs.
+//! later, and too large a stack compile and link without a word, and are refused at load, even in code that never runs.
+//! A program that the shared table does not have would be loaded by nobody, and tested by nobody.
 
 use anyhow::{Context as _, Result, bail};
-use object::{Object as _, ObjectSection as _, SectionKind};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind};
+use warpgauge_ebpf::program::{PROGRAMS, Program};
+
+use crate::bpf_stack;
 
 /// One instruction; a 64-bit constant takes two.
 const INSTRUCTION: usize = 8;
@@ -24,8 +28,17 @@ const MAP_DEFINITION: usize = 28;
 /// The ring buffer.
 const LAST_MAP_KIND: u32 = 27;
 
-/// Looks at every instruction and every map; gives the number of instructions.
-pub fn check(bytes: &[u8]) -> Result<usize> {
+/// What an object is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Instructions.
+    pub instructions: usize,
+    /// The largest stack of a program. Unit: bytes.
+    pub stack: u32,
+}
+
+/// Looks at every instruction, program and map.
+pub fn check(bytes: &[u8]) -> Result<Size> {
     let object = object::File::parse(bytes).context("the compiled object is not an ELF file")?;
     let mut count = 0;
     for section in object.sections().filter(|section| section.kind() == SectionKind::Text) {
@@ -40,10 +53,36 @@ pub fn check(bytes: &[u8]) -> Result<usize> {
     if let Some(kind) = refused_map(maps.data().context("section maps")?)? {
         bail!("maps of kind {kind} are not in kernel 5.10 (the last is {LAST_MAP_KIND})");
     }
-    if count == 0 {
-        bail!("the compiled object has no programs");
+    if let Some(what) = unexpected(&programs(&object)?, &PROGRAMS) {
+        bail!("{what} (the table is in agent-ebpf/src/program.rs)");
     }
-    Ok(count)
+    Ok(Size { instructions: count, stack: bpf_stack::check(&object)? })
+}
+
+/// Every program, with its section. (In `.text` are functions that programs call.)
+fn programs(object: &object::File<'_>) -> Result<Vec<(String, String)>> {
+    let mut programs = Vec::new();
+    for symbol in object.symbols().filter(|symbol| symbol.is_global()) {
+        let Some(index) = symbol.section_index() else { continue };
+        let section = object.section_by_index(index)?;
+        if section.kind() == SectionKind::Text && section.name()? != ".text" {
+            programs.push((section.name()?.to_owned(), symbol.name()?.to_owned()));
+        }
+    }
+    Ok(programs)
+}
+
+/// The first difference between an object and the table.
+fn unexpected(found: &[(String, String)], table: &[Program]) -> Option<String> {
+    let in_table = |(section, name): &&(String, String)| {
+        table.iter().any(|program| program.kind.section() == section && program.name == name)
+    };
+    if let Some((section, name)) = found.iter().find(|program| !in_table(program)) {
+        return Some(format!("the object has a program {name} in section {section}, which is in no table"));
+    }
+    let is_found = |program: &&Program| found.iter().any(|(_, name)| name == program.name);
+    let missing = table.iter().find(|program| !is_found(program))?;
+    Some(format!("the object has no program {}", missing.name))
 }
 
 fn refused(code: &[u8]) -> Option<(usize, String)> {
@@ -95,6 +134,8 @@ fn refused_map(definitions: &[u8]) -> Result<Option<u32>> {
 
 #[cfg(test)]
 mod tests {
+    use warpgauge_ebpf::program::Kind;
+
     use super::*;
 
     fn instruction(opcode: u8, constant: i32) -> [u8; 8] {
@@ -143,6 +184,29 @@ mod tests {
         assert_eq!(kind(&[hash.clone(), ring_buffer]).expect("whole"), None);
         assert_eq!(kind(&[hash.clone(), task_storage]).expect("whole"), Some(29));
         assert!(refused_map(&hash[1..]).is_err() && refused_map(&[]).is_err());
+    }
+
+    #[test]
+    fn programs_and_the_table_are_the_same() {
+        let table = [
+            Program { name: "a", kind: Kind::Entry },
+            Program { name: "b", kind: Kind::Return },
+            Program { name: "c", kind: Kind::Tracepoint },
+        ];
+        let difference = |found: &[(&str, &str)]| {
+            let owned = found.iter().map(|(section, name)| ((*section).to_owned(), (*name).to_owned()));
+            unexpected(&owned.collect::<Vec<_>>(), &table)
+        };
+        let all = [("kprobe", "a"), ("kretprobe", "b"), ("tracepoint", "c")];
+        assert_eq!(difference(&all), None);
+        for (found, words) in [
+            (&all[..2], "no program c"),
+            (&[("kprobe", "a"), ("kprobe", "b"), ("tracepoint", "c")], "b in section kprobe"),
+            (&[("kprobe", "a"), ("kretprobe", "b"), ("tracepoint", "c"), ("xdp", "d")], "d in section xdp"),
+        ] {
+            let why = difference(found).expect("another object");
+            assert!(why.contains(words), "{why}");
+        }
     }
 
     #[test]

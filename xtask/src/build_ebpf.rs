@@ -1,6 +1,7 @@
 //! `build-ebpf`: compiles the kernel programs into `target/bpf/warpgauge-ebpf`, which the agent's build embeds.
 //!
-//! In: agent-ebpf, and what this finds or brings: the standard library's source, and a linker. Out: the object.
+//! In: agent-ebpf, and what this finds or brings: the standard library's source, and a linker. Out: the object; those of
+//! other architectures are made beside it, to be checked alike.
 //! What can go wrong: something cannot be brought; the error names the command to run. A second run takes a second.
 
 use std::fs::{self, File};
@@ -10,13 +11,16 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 
+use crate::bpf_linker;
+use crate::bpf_object::{self, Size};
 use crate::rust_src::{self, RustSrc};
 use crate::rustc::{Rustc, cargo};
 use crate::shell::run as run_command;
-use crate::{bpf_linker, bpf_object};
 
 const NAME: &str = "warpgauge-ebpf";
 const TARGET: &str = "bpfel-unknown-none";
+/// The machines that the programs are made for: their registers and system calls differ.
+const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 
 /// Brings what is missing, compiles, checks.
 pub fn run() -> Result<()> {
@@ -37,9 +41,19 @@ pub fn run() -> Result<()> {
     let began = SystemTime::now();
     let source = rust_src::find_or_bring(&rustc, &kept)?;
     let linker = bpf_linker::find_or_build(&rustc, &kept)?;
-    let compiled = compile(root, &kept, &rustc, &source, &linker)?;
-    let bytes = fs::read(&compiled).with_context(|| format!("reading {}", compiled.display()))?;
-    let instructions = bpf_object::check(&bytes)?;
+    let compile_for = |arch: &str| {
+        let compiled = compile(root, &kept, arch, &source, &linker)?;
+        let bytes = fs::read(&compiled).with_context(|| format!("reading {}", compiled.display()))?;
+        let size = bpf_object::check(&bytes).with_context(|| format!("the object for {arch}"))?;
+        anyhow::Ok((bytes, size))
+    };
+    // those that this machine does not need are looked at all the same, and kept for whoever wants to see them
+    for arch in ARCHITECTURES.into_iter().filter(|arch| *arch != rustc.arch) {
+        let other = kept.join(format!("{NAME}-{arch}"));
+        let (bytes, _) = compile_for(arch)?;
+        fs::write(&other, bytes).with_context(|| format!("writing {}", other.display()))?;
+    }
+    let (bytes, size) = compile_for(&rustc.arch)?;
     // written beside its place and moved: a build that runs at the same time embeds the old or the new, never half
     let partial = kept.join(format!("{NAME}.partial"));
     fs::write(&partial, &bytes).with_context(|| format!("writing {}", partial.display()))?;
@@ -50,15 +64,18 @@ pub fn run() -> Result<()> {
     let moved =
         File::options().write(true).open(&object).and_then(|file| file.set_modified(SystemTime::now()));
     moved.with_context(|| format!("writing {}", object.display()))?;
-    eprintln!("build-ebpf: {} ({instructions} instructions, {} bytes)", object.display(), bytes.len());
+    let Size { instructions, stack } = size;
+    let bytes = bytes.len();
+    eprintln!(
+        "build-ebpf: {} ({instructions} instructions, up to {stack} bytes of stack, {bytes} bytes)",
+        object.display()
+    );
     Ok(())
 }
 
-fn compile(root: &Path, kept: &Path, rustc: &Rustc, source: &RustSrc, linker: &Path) -> Result<PathBuf> {
+fn compile(root: &Path, kept: &Path, arch: &str, source: &RustSrc, linker: &Path) -> Result<PathBuf> {
     let objects = kept.join("build");
     let flags = [
-        // aya-ebpf picks the register layout of the machine by this
-        format!("--cfg=bpf_target_arch=\"{}\"", rustc.arch),
         // line numbers in the verifier's log, and types for those who look at the maps
         "-Cdebuginfo=2".to_owned(),
         "-Clink-arg=--btf".to_owned(),
@@ -67,9 +84,13 @@ fn compile(root: &Path, kept: &Path, rustc: &Rustc, source: &RustSrc, linker: &P
     let mut command = Command::new(cargo());
     command
         .current_dir(root)
-        .args(["build", "--quiet", "--release", "--package", NAME, "--bin", NAME, "--target", TARGET])
+        .args(["rustc", "--quiet", "--release", "--package", NAME, "--bin", NAME, "--target", TARGET])
         .args(["-Z", "build-std=core", "--target-dir"])
         .arg(&objects)
+        // The machine, for our own part and for aya-ebpf, which picks the layout of its registers by it. As a flag of all,
+        // it would have `core` compiled once more for each.
+        .args(["--", "--cfg", &format!("bpf_target_arch=\"{arch}\"")])
+        .env("AYA_BPF_TARGET_ARCH", arch)
         // the compiler is a stable one; building `core`, and BPF's inline assembly, are not stable features
         .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))

@@ -7,6 +7,7 @@
 mod bench;
 mod bpf_linker;
 mod bpf_object;
+mod bpf_stack;
 mod build_ebpf;
 mod ci;
 mod collector;

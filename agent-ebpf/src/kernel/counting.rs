@@ -31,7 +31,8 @@ unsafe fn add_u32(target: *mut u32, value: u64) {
     }
 }
 
-const NO_EXIST: u64 = 1;
+/// Inserts only where nothing is yet.
+pub const NO_EXIST: u64 = 1;
 
 #[inline(always)]
 pub fn count(key: &HistogramKey, dur_ns: u64, failed: bool) {

@@ -6,6 +6,7 @@
 use aya_ebpf::Global;
 use warpgauge_ebpf::globals::CGROUP_V2;
 use warpgauge_ebpf::ioctl_type::TypeSet;
+use warpgauge_ebpf::layout::ABSENT;
 use warpgauge_ebpf::prefix::Prefix;
 
 macro_rules! globals {
@@ -30,6 +31,7 @@ globals! {
     TASK_FILES: u32 = 0;
     TASK_LEADER: u32 = 0;
     TASK_START: u32 = 0;
+    TASK_FLAGS: u32 = 0;
     TASK_CGROUPS: u32 = 0;
     FILES_FDT: u32 = 0;
     FDT_MAX: u32 = 0;
@@ -45,4 +47,10 @@ globals! {
     CSS_CGROUP: u32 = 0;
     CGROUP_KN: u32 = 0;
     KN_ID: u32 = 0;
+
+    TASK_SIGNAL: u32 = ABSENT;
+    SIGNAL_LIVE: u32 = ABSENT;
+    PCI_DEVICE: u32 = ABSENT;
+    DEVICE_KOBJECT: u32 = ABSENT;
+    KOBJECT_NAME: u32 = ABSENT;
 }

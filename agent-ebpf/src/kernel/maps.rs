@@ -6,11 +6,17 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, RingBuf};
 use warpgauge_ebpf::calls::{InFlight, InFlightKey};
+use warpgauge_ebpf::event::KnownProcess;
 use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
+use warpgauge_ebpf::lock::{Held, HeldKey};
 use warpgauge_ebpf::loss::{LOSSES as LOSS_COUNT, Loss};
 use warpgauge_ebpf::maps::{
-    HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES, MAJOR_SLOTS, SLOW_CALLS_BYTES, UNLOADS_BYTES,
+    ARMED_ENTRIES, EVENTS_BYTES, HELD_ENTRIES, HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES, MAJOR_SLOTS,
+    OFF_ENTRIES, OFF_SUM_ENTRIES, PROCESS_ENTRIES, RELEASED_ENTRIES, RM_ENTRIES, SLOW_CALLS_BYTES,
+    UNLOADS_BYTES,
 };
+use warpgauge_ebpf::rm::{RmKey, RmSum};
+use warpgauge_ebpf::schedule::{Off, OffKey, OffSum};
 
 use super::counting::add_u64;
 
@@ -27,10 +33,43 @@ pub static SLOW_CALLS: RingBuf = RingBuf::with_byte_size(SLOW_CALLS_BYTES, 0);
 pub static UNLOADS: RingBuf = RingBuf::with_byte_size(UNLOADS_BYTES, 0);
 
 #[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(EVENTS_BYTES, 0);
+
+#[map]
+pub static PROCESSES: HashMap<u32, KnownProcess> = HashMap::with_max_entries(PROCESS_ENTRIES, 0);
+
+#[map]
+pub static RM_CALLS: HashMap<RmKey, RmSum> = HashMap::with_max_entries(RM_ENTRIES, 0);
+
+#[map]
+pub static HELD: HashMap<HeldKey, Held> = HashMap::with_max_entries(HELD_ENTRIES, 0);
+
+#[map]
+pub static RELEASED: HashMap<u64, u64> = HashMap::with_max_entries(RELEASED_ENTRIES, 0);
+
+#[map]
+pub static ARMED: HashMap<u32, u64> = HashMap::with_max_entries(ARMED_ENTRIES, 0);
+
+#[map]
+pub static OFF: HashMap<u32, Off> = HashMap::with_max_entries(OFF_ENTRIES, 0);
+
+#[map]
+pub static OFF_SUMS: HashMap<OffKey, OffSum> = HashMap::with_max_entries(OFF_SUM_ENTRIES, 0);
+
+#[map]
 static LOSSES: Array<u64> = Array::with_max_entries(LOSS_COUNT, 0);
 
 #[map]
 pub static MAJORS: Array<[u32; MAJOR_SLOTS]> = Array::with_max_entries(1, 0);
+
+#[map]
+static SURE_RETURNS: Array<u32> = Array::with_max_entries(1, 0);
+
+/// Whether the ends of calls of that kind are all seen.
+#[inline(always)]
+pub fn returns_are_sure(kind: u32) -> bool {
+    SURE_RETURNS.get(0).is_some_and(|kinds| kinds >> kind & 1 == 1)
+}
 
 /// Never written: what a fresh histogram is copied from, since 176 bytes are too much of the stack's 512.
 #[map]

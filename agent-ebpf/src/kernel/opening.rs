@@ -10,7 +10,7 @@ use warpgauge_ebpf::calls::{NO_FD, NODE_LEN, flags, kind};
 use warpgauge_ebpf::prefix::{LONGEST, PATH_LEN};
 
 use super::globals::OPEN_PREFIX;
-use super::in_flight::{Begun, enter, foreign_thread, pass_over};
+use super::in_flight::{enter, foreign_thread, of_syscall, pass_over};
 
 /// The first bytes of a path, as words for the comparison and as bytes for the name.
 #[repr(C)]
@@ -26,8 +26,7 @@ pub fn enter_open(ctx: &TracePointContext, syscall: u32, path_address: u64) {
     // SAFETY: the helper writes at most PATH_LEN bytes, and checks the address it reads from.
     let length =
         unsafe { bpf_probe_read_user_str((&raw mut path).cast(), PATH_LEN as u32, path_address as *const _) };
-    let mut call =
-        Begun { kind: kind::OPEN, syscall, dev: 0, op: 0, fd: NO_FD, flags: 0, node: [0; NODE_LEN] };
+    let mut call = of_syscall(kind::OPEN, syscall, NO_FD, 0);
     if length < 0 {
         call.flags = flags::PATH_UNREAD;
     } else {
@@ -48,5 +47,5 @@ pub fn enter_open(ctx: &TracePointContext, syscall: u32, path_address: u64) {
             call.node[NODE_LEN - 1] = 0;
         }
     }
-    enter(ctx, &key, tgid, &call);
+    enter(ctx, &key, tgid, &mut call);
 }

@@ -1,4 +1,4 @@
-//! The programs, one per role: the agent attaches each to the tracepoints it chose.
+//! The programs on tracepoints of system calls, one per role: the agent attaches each to those it chose.
 //!
 //! In: the context of a syscall tracepoint, which is the same on all architectures: the call's number at byte 8, then
 //! from byte 16 its arguments, or its return value. Out: calls into the modules beside this one.
@@ -7,10 +7,10 @@
 use aya_ebpf::EbpfContext;
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
-use warpgauge_ebpf::calls::{NODE_LEN, kind};
+use warpgauge_ebpf::calls::kind;
 
 use super::globals::FOREIGN_TYPES;
-use super::in_flight::{Begun, enter, foreign_thread, leave, mark_dying, pass_over};
+use super::in_flight::{enter, foreign_thread, leave, of_syscall, pass_over};
 use super::opening::enter_open;
 use super::task::watched_device;
 use super::unloading::enter_unload;
@@ -32,8 +32,9 @@ fn argument(ctx: &TracePointContext, index: usize) -> u64 {
 fn enter_on_fd(ctx: &TracePointContext, kind: u32, fd: u32, op: u32) {
     let Some((key, tgid)) = foreign_thread() else { return };
     let Some(dev) = watched_device(fd) else { return pass_over(&key) };
-    let call = Begun { kind, syscall: syscall(ctx), dev, op, fd, flags: 0, node: [0; NODE_LEN] };
-    enter(ctx, &key, tgid, &call);
+    let mut call = of_syscall(kind, syscall(ctx), fd, 0);
+    (call.dev, call.op) = (dev, op);
+    enter(ctx, &key, tgid, &mut call);
 }
 
 /// A call that is none of a watched device, whatever its descriptor.
@@ -98,12 +99,5 @@ pub fn call_exit(ctx: TracePointContext) -> u32 {
 #[tracepoint]
 pub fn delete_module_enter(ctx: TracePointContext) -> u32 {
     enter_unload(&ctx, argument(&ctx, 0));
-    0
-}
-
-/// For `sched_process_exit`, which every thread meets.
-#[tracepoint]
-pub fn process_exit(_ctx: TracePointContext) -> u32 {
-    mark_dying();
     0
 }

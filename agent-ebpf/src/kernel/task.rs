@@ -6,6 +6,7 @@
 //! gives a wrong answer for that one call at worst.
 
 use aya_ebpf::Global;
+use aya_ebpf::helpers::generated::bpf_get_current_comm;
 use aya_ebpf::helpers::{bpf_get_current_cgroup_id, bpf_get_current_task, bpf_probe_read_kernel};
 use warpgauge_ebpf::calls::major;
 use warpgauge_ebpf::globals::CGROUP_V1;
@@ -20,18 +21,19 @@ use super::maps::{MAJORS, lose};
 
 /// A member of a kernel structure.
 #[inline(always)]
-fn member<T>(structure: u64, offset: &Global<u32>) -> Result<T, i32> {
+pub fn member<T>(structure: u64, offset: &Global<u32>) -> Result<T, i32> {
     read(structure.wrapping_add(u64::from(offset.load())))
 }
 
+/// A value at an address of the kernel's.
 #[inline(always)]
-fn read<T>(address: u64) -> Result<T, i32> {
+pub fn read<T>(address: u64) -> Result<T, i32> {
     // SAFETY: the helper checks the address; a bad one is an error, not a fault.
     unsafe { bpf_probe_read_kernel(address as *const T) }
 }
 
 #[inline(always)]
-fn current() -> u64 {
+pub fn current() -> u64 {
     // SAFETY: takes nothing, and gives the address of the running task.
     unsafe { bpf_get_current_task() }
 }
@@ -44,6 +46,14 @@ pub fn start_ns() -> u64 {
         lose(Loss::TaskUnreadable);
         0
     })
+}
+
+/// Name of the current thread; zeros where it has none.
+#[inline(always)]
+pub fn name_thread(name: &mut [u8; 16]) {
+    // SAFETY: the helper writes the bytes of the array and no more, whether it works or not. (By value they would be
+    // copied one by one.)
+    let _ = unsafe { bpf_get_current_comm(name.as_mut_ptr().cast(), 16) };
 }
 
 /// Id of the cgroup in the hierarchy that carries the containers; 0 where unreadable.
@@ -111,6 +121,27 @@ fn device(fd: u32, wanted: impl Fn(u32) -> bool) -> Result<Option<u32>, i32> {
 #[inline(always)]
 fn is_character_device(mode: u16) -> bool {
     mode & 0xf000 == 0x2000
+}
+
+/// The device that an inode stands for; 0 where unreadable.
+#[inline(always)]
+pub fn device_of_inode(inode: u64) -> u32 {
+    or_zero(member(inode, &INODE_RDEV))
+}
+
+/// The device behind an open file; 0 where unreadable.
+#[inline(always)]
+pub fn device_of_file(file: u64) -> u32 {
+    let device = || member(member(file, &FILE_INODE)?, &INODE_RDEV);
+    or_zero(device())
+}
+
+#[inline(always)]
+fn or_zero(device: Result<u32, i32>) -> u32 {
+    device.unwrap_or_else(|_| {
+        lose(Loss::FileUnreadable);
+        0
+    })
 }
 
 /// Whether the device is of a watched major.

@@ -117,6 +117,7 @@ struct RawProbes {
     cgroup: Option<Spanned<String>>,
     scan_interval: Option<Spanned<String>>,
     read_interval: Option<Spanned<String>>,
+    budget: Option<Spanned<f64>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -218,6 +219,10 @@ impl RawProbes {
         if let Some(text) = &self.read_interval {
             set(&mut config.probes.read_interval, problems.time("probes.read_interval", text, limits::READ));
         }
+        if let Some(cpus) = self.budget {
+            let checked = super::check_budget(cpus.value).map(Some);
+            set(&mut config.probes.budget, problems.at(cpus.referenced.line(), "probes.budget", checked));
+        }
     }
 }
 
@@ -260,7 +265,7 @@ mod tests {
     fn every_key_arrives() {
         let (config, problems) = read(
             "host: {proc: /host/proc}\nstate_dir: none\nkernel_log: {facilities: [kernel, user]}\n\
-             probes: {majors: [4], cgroup: v1, scan_interval: 100ms}\n\
+             probes: {majors: [4], cgroup: v1, scan_interval: 100ms, budget: 0.05}\n\
              stalls:\n  call_threshold: 2s\n  call_thresholds: {NV_ESC_RM_CONTROL: 5s}\n\
              export: {endpoint: 'http://127.0.0.1:4317', metric_interval: 1s}\n\
              host_values: {enabled: false, interval: 30s}\n",
@@ -269,6 +274,7 @@ mod tests {
         assert_eq!((config.host.proc, config.state_dir), (PathBuf::from("/host/proc"), None));
         assert_eq!(config.kernel_log.facilities, [0, 1]);
         assert_eq!((config.probes.majors, config.probes.cgroup), (Some(vec![4]), CgroupChoice::V1));
+        assert_eq!(config.probes.budget, Some(0.05));
         assert_eq!(config.correlate.call_thresholds["NV_ESC_RM_CONTROL"], Duration::from_secs(5));
         assert_eq!(config.export.otlp.map(|o| o.endpoint).as_deref(), Some("http://127.0.0.1:4317"));
         assert_eq!((config.host_values.enabled, config.host_values.interval.as_secs()), (false, 30));
@@ -284,7 +290,7 @@ mod tests {
     #[test]
     fn every_problem_is_named_with_its_line() {
         let (_, problems) = read(
-            "kernel_log:\n  facilities: [kern]\nprobes:\n  cgroup: v3\n  scan_interval: 1h\nexport:\n  endpoint: nowhere\n\
+            "kernel_log:\n  facilities: [kern]\nprobes:\n  cgroup: v3\n  scan_interval: 1h\n  budget: 0\nexport:\n  endpoint: nowhere\n\
              host_values: {interval: 1ms}\n",
         );
         let starts: Vec<&str> =
@@ -295,8 +301,9 @@ mod tests {
                 "warpgauge.yaml:2: kernel_log.facilities: kern",
                 "warpgauge.yaml:4: probes.cgroup: v3",
                 "warpgauge.yaml:5: probes.scan_interval: 1h",
-                "warpgauge.yaml:7: export.endpoint: nowhere",
-                "warpgauge.yaml:8: host_values.interval: 1ms",
+                "warpgauge.yaml:6: probes.budget: 0",
+                "warpgauge.yaml:8: export.endpoint: nowhere",
+                "warpgauge.yaml:9: host_values.interval: 1ms",
             ],
             "{problems:?}"
         );

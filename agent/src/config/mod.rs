@@ -66,6 +66,8 @@ pub struct ProbesConfig {
     pub scan_interval: Duration,
     /// How often finished calls are read from the kernel.
     pub read_interval: Duration,
+    /// What all kernel programs together may use before probes are given up. Unit: CPUs. `None`: by the machine's size.
+    pub budget: Option<f64>,
 }
 
 /// Which cgroup hierarchy carries the containers.
@@ -167,6 +169,7 @@ impl Default for Config {
                 cgroup: CgroupChoice::Auto,
                 scan_interval: Duration::from_millis(250),
                 read_interval: Duration::from_secs(1),
+                budget: None,
             },
             worker: WorkerConfig::default(),
             correlate: CorrelateConfig {
@@ -219,6 +222,15 @@ pub fn load(flags: flags::Flags, env: impl Fn(&str) -> Option<String>) -> Result
     problems.extend(otel_problems);
     flags.apply(&mut config, &mut problems);
     if problems.is_empty() { Ok(config) } else { Err(problems) }
+}
+
+/// The least is what nothing but the end of processes costs.
+fn check_budget(cpus: f64) -> Result<f64, String> {
+    if (0.001..=64.0).contains(&cpus) {
+        Ok(cpus)
+    } else {
+        Err(format!("{cpus}: must be from 0.001 to 64 CPUs"))
+    }
 }
 
 fn check_majors(majors: &[u32]) -> Result<(), String> {

@@ -1,20 +1,22 @@
 //! Driver stalls: a thread that stays inside the driver longer than its threshold.
 //!
-//! In: entries and returns of calls, and the answers of the check of the calling thread. Out: findings that open while
-//! the call hangs, are repeated once a minute, and close with the real length.
+//! In: entries and returns of calls, the answers of the check of the calling thread, who has which lock. Out: findings
+//! that open while the call hangs, are repeated once a minute, and close with the real length.
 //! Evidence, all of it required: an open call past its threshold, and a check that did not find the thread outside.
 //! What can go wrong: a return is lost; then the episode closes as `unobserved`, with a bound instead of a length.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::lock_table::LockTable;
+use super::open_calls::{Blame, Key, OpenCall, OpenCalls};
+use super::stall_finding::{self, Ended};
 use super::uses::UseTable;
 use crate::config::CorrelateConfig;
-use crate::model::finding::StalledCall;
 use crate::model::operation::{self, Family};
 use crate::model::{
-    Call, CallKind, Cause, Confidence, Edge, Fact, Finding, FindingKind, Inside, Layer, MonoNs, Severity,
-    Signal, Stall, StallState, ThreadState, Tid, Victim,
+    Call, CallKind, Confidence, Edge, Fact, Finding, FindingKind, Inside, Layer, MonoNs, Severity, Signal,
+    Stall, StallState, ThreadState, Tid, Victim,
 };
 use crate::telemetry::{Counter, Telemetry};
 
@@ -22,50 +24,42 @@ use crate::telemetry::{Counter, Telemetry};
 #[derive(Debug)]
 pub struct DriverStalls {
     config: CorrelateConfig,
-    open: BTreeMap<(Tid, Layer), OpenCall>,
+    open: OpenCalls,
     uses: UseTable,
+    locks: LockTable,
+    /// Nodes whose first open took long, and when it last did.
+    slow_opens: BTreeMap<String, MonoNs>,
     /// The latest time any signal has told; signals of different sources overtake each other a little.
     now: MonoNs,
     refused: Counter,
 }
 
-#[derive(Debug)]
-struct OpenCall {
-    call: Box<Call>,
-    enter: MonoNs,
-    threshold: Duration,
-    /// The last answer of the check, the thread's state and the time then; `None` until it was checked.
-    checked: Option<(Inside, Option<char>, MonoNs)>,
-    /// When the episode was last told; `None` while it is not one.
-    told: Option<MonoNs>,
-}
-
-impl OpenCall {
-    /// Looked at since its entry, and not found outside.
-    fn was_checked(&self) -> bool {
-        matches!(self.checked, Some((Inside::Inside | Inside::Unknown, ..)))
-    }
-
-    /// The last time there was a sign of the call.
-    fn last_seen(&self) -> MonoNs {
-        self.checked.map_or(self.enter, |(_, _, at)| at)
-    }
-}
-
 impl DriverStalls {
-    /// Most open calls kept, twice what the kernel's in-flight map holds.
-    const OPEN_MAX: usize = 16_384;
     /// Without a sign of the call for this long, its return was lost on the way. The longest scan interval is 10 s.
     const SILENT: Duration = Duration::from_secs(30);
     /// How often a stall that goes on is told again.
     const UPDATE_EVERY: Duration = Duration::from_secs(60);
     /// From this length on a stall is an error.
     const ERROR_FROM: Duration = Duration::from_secs(60);
+    /// Bringing up a GPU takes seconds by nature: from this length on it is a stall even the first time.
+    const FIRST_OPEN: Duration = Duration::from_secs(10);
+    /// A device that is brought up again within this time: it should have been kept up.
+    const AGAIN: Duration = Duration::from_secs(3_600);
+    /// Most nodes remembered for that.
+    const NODES_MAX: usize = 256;
 
     /// No open calls.
     pub fn new(config: CorrelateConfig, telemetry: &Telemetry) -> Self {
         let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "open_calls")]);
-        Self { config, open: BTreeMap::new(), uses: UseTable::new(telemetry), now: MonoNs(0), refused }
+        Self {
+            config,
+            open: OpenCalls::default(),
+            uses: UseTable::new(telemetry),
+            locks: LockTable::new(telemetry),
+            slow_opens: BTreeMap::new(),
+            now: MonoNs(0),
+            refused,
+        }
     }
 
     /// What the signal opens, repeats or closes.
@@ -78,7 +72,9 @@ impl DriverStalls {
         match signal {
             Signal::Call { at, call } => match call.edge {
                 Edge::Enter => self.enter(*at, call, out),
-                Edge::Exit { ret, lost, .. } => self.exit(*at, (call.tid, call.kind.layer()), ret, lost, out),
+                Edge::Exit { ret, status, lost } => {
+                    self.exit(*at, (call.tid, call.kind.layer()), Ended { ret, status }, lost, out);
+                }
                 Edge::Release => {}
             },
             Signal::Thread { at, tid, state, .. } => self.check(*at, *tid, state, out),
@@ -95,23 +91,30 @@ impl DriverStalls {
             | Signal::Process { .. }
             | Signal::Exit { .. }
             | Signal::CallStats { .. }
+            | Signal::RmCalls { .. }
+            | Signal::LockWaits { .. }
+            | Signal::UvmWork { .. }
+            | Signal::Scheduling { .. }
+            | Signal::LockHolders { .. }
+            | Signal::Role { .. }
+            | Signal::XidReport { .. }
             | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
             | Signal::Source { .. } => {}
         }
+        // last: who comes out of a wait has the lock from now on, and another one had it until now
+        self.locks.push(signal);
     }
 
     fn enter(&mut self, at: MonoNs, call: &Call, out: &mut Vec<Fact>) {
         let key = (call.tid, call.kind.layer());
-        self.exit(at, key, None, true, out); // a thread cannot enter twice: the return in between was lost
-        if self.open.len() >= Self::OPEN_MAX {
-            self.refused.add(1);
-            return;
-        }
+        self.exit(at, key, Ended::default(), true, out); // a thread cannot enter twice: the return was lost
         let threshold = self.threshold(call);
-        let open = OpenCall { call: Box::new(call.clone()), enter: at, threshold, checked: None, told: None };
-        self.open.insert(key, open);
+        if !self.open.enter(OpenCall::new(call, at, threshold)) {
+            self.refused.add(1);
+        }
+        self.look_for_holder(call.tid);
     }
 
     fn threshold(&self, call: &Call) -> Duration {
@@ -123,13 +126,28 @@ impl DriverStalls {
         is_named.then(named).flatten().unwrap_or(self.config.call_threshold)
     }
 
+    /// The holder may have let go by the time the victim's call is told: whom it was last known to wait for is kept.
+    fn look_for_holder(&mut self, tid: Tid) {
+        let Some(wait) = self.open.get((tid, Layer::Lock)).and_then(|open| open.call.lock.clone()) else {
+            return;
+        };
+        let holder = self.locks.holder(&wait.lock, tid).cloned();
+        let dead = holder.as_ref().is_some_and(|holder| self.locks.is_dead(holder));
+        let Some(outer) = self.open.outermost_mut(tid) else { return };
+        match &mut outer.blame {
+            Some(blame) if blame.wait == wait && holder.is_none() => {}
+            blame => *blame = Some(Blame { wait, holder, dead }),
+        }
+    }
+
     fn check(&mut self, at: MonoNs, tid: Tid, state: &ThreadState, out: &mut Vec<Fact>) {
+        self.look_for_holder(tid);
         for layer in Layer::ALL {
             let key = (tid, layer);
-            let Some(open) = self.open.get_mut(&key) else { continue };
+            let Some(open) = self.open.get_mut(key) else { continue };
             open.checked = Some((state.inside, state.state, at));
             if state.inside == Inside::Outside {
-                self.exit(at, key, None, true, out);
+                self.exit(at, key, Ended::default(), true, out);
             } else {
                 self.tell_if_due(key, out);
             }
@@ -137,38 +155,44 @@ impl DriverStalls {
     }
 
     /// Closes a call. One that came and went between two looks is told in full when it was a stall.
-    fn exit(&mut self, at: MonoNs, key: (Tid, Layer), ret: Option<i64>, lost: bool, out: &mut Vec<Fact>) {
-        let Some(open) = self.open.remove(&key) else { return };
+    fn exit(&mut self, at: MonoNs, key: Key, ended: Ended, lost: bool, out: &mut Vec<Fact>) {
+        let is_outermost = self.open.outermost(key.0) == Some(key.1);
+        let Some(open) = self.open.leave(at, key, lost) else { return };
         let length = at.since(open.enter).unwrap_or_default();
         // The return itself proves that the thread was inside: no check is needed.
-        let missed = open.told.is_none() && !lost && length >= open.threshold && self.is_victim(key, &open);
+        let is_long =
+            length >= self.threshold_now(&open) && is_outermost && !self.uses.is_bystander(open.call.pid);
+        let missed = open.told.is_none() && !lost && is_long;
         if missed {
-            out.push(self.finding(&open, StallState::Begin, length, None));
+            out.push(self.finding(&open, StallState::Begin, length, Ended::default()));
         }
         if missed || open.told.is_some() {
             let state = if lost { StallState::Unobserved } else { StallState::End };
-            out.push(self.finding(&open, state, length, ret));
+            out.push(self.finding(&open, state, length, ended));
+        }
+        if open.is_first_open() && length >= open.threshold {
+            self.remember_slow_open(&open, at);
         }
     }
 
     fn tick(&mut self, out: &mut Vec<Fact>) {
-        let keys: Vec<_> = self.open.keys().copied().collect();
+        let keys: Vec<_> = self.open.iter().map(|(key, _)| *key).collect();
         for key in keys {
             let silent =
                 |open: &OpenCall| Self::SILENT <= self.now.since(open.last_seen()).unwrap_or_default();
-            match self.open.get(&key) {
-                Some(open) if silent(open) => self.exit(open.last_seen(), key, None, true, out),
+            match self.open.get(key) {
+                Some(open) if silent(open) => self.exit(open.last_seen(), key, Ended::default(), true, out),
                 _ => self.tell_if_due(key, out),
             }
         }
     }
 
     /// Opens an episode at its threshold, and repeats it once a minute.
-    fn tell_if_due(&mut self, key: (Tid, Layer), out: &mut Vec<Fact>) {
-        let Some(open) = self.open.get(&key) else { return };
+    fn tell_if_due(&mut self, key: Key, out: &mut Vec<Fact>) {
+        let Some(open) = self.open.get(key) else { return };
         let age = self.now.since(open.enter).unwrap_or_default();
         let state = match open.told {
-            None if age >= open.threshold && open.was_checked() && self.is_victim(key, open) => {
+            None if age >= self.threshold_now(open) && open.was_checked() && self.is_victim(key, open) => {
                 StallState::Begin
             }
             Some(told) if self.now.since(told).unwrap_or_default() >= Self::UPDATE_EVERY => {
@@ -176,48 +200,67 @@ impl DriverStalls {
             }
             _ => return,
         };
-        out.push(self.finding(open, state, age, None));
-        if let Some(open) = self.open.get_mut(&key) {
+        self.look_for_holder(key.0);
+        let Some(open) = self.open.get(key) else { return };
+        out.push(self.finding(open, state, age, Ended::default()));
+        if let Some(open) = self.open.get_mut(key) {
             open.told = Some(self.now);
         }
     }
 
     /// Nested calls are one stall, told of the outermost; bystanders are no victims.
-    fn is_victim(&self, (tid, layer): (Tid, Layer), open: &OpenCall) -> bool {
-        let outermost = self.open.range((tid, Layer::Syscall)..(tid, layer)).next().is_none();
-        outermost && !self.uses.is_bystander(open.call.pid)
+    fn is_victim(&self, (tid, layer): Key, open: &OpenCall) -> bool {
+        self.open.outermost(tid) == Some(layer) && !self.uses.is_bystander(open.call.pid)
     }
 
-    /// Nobody watches the calls any more: each is closed at the last sign of it.
-    fn forget(&mut self, out: &mut Vec<Fact>) {
-        let seen: Vec<_> = self.open.iter().map(|(key, open)| (*key, open.last_seen())).collect();
-        for (key, last_seen) in seen {
-            self.exit(last_seen, key, None, true, out);
+    /// The first open of a device has more time, unless it was slow a while ago already.
+    fn threshold_now(&self, open: &OpenCall) -> Duration {
+        let seen = self.slow_opens.get(&node_of(&open.call));
+        let again = seen.is_some_and(|seen| self.now.since(*seen).unwrap_or_default() < Self::AGAIN);
+        if open.is_first_open() && !again { open.threshold.max(Self::FIRST_OPEN) } else { open.threshold }
+    }
+
+    fn remember_slow_open(&mut self, open: &OpenCall, at: MonoNs) {
+        self.slow_opens.retain(|_, seen| at.since(*seen).unwrap_or_default() < Self::AGAIN);
+        if self.slow_opens.len() < Self::NODES_MAX {
+            self.slow_opens.insert(node_of(&open.call), at);
         }
     }
 
-    fn finding(&self, open: &OpenCall, state: StallState, length: Duration, ret: Option<i64>) -> Fact {
-        let call = &open.call;
+    /// Nobody watches the calls any more: each is closed at the last sign of it, the outermost of a thread first.
+    fn forget(&mut self, out: &mut Vec<Fact>) {
+        let mut seen: Vec<_> =
+            self.open.iter().map(|(key, open)| (key.0, open.enter, *key, open.last_seen())).collect();
+        seen.sort_unstable();
+        for (_, _, key, last_seen) in seen {
+            self.exit(last_seen, key, Ended::default(), true, out);
+        }
+    }
+
+    fn finding(&self, open: &OpenCall, state: StallState, length: Duration, ended: Ended) -> Fact {
+        let (call, now) = (&open.call, self.now);
+        let mut inner = self.open.of(call.tid);
+        inner.retain(|other| stall_finding::is_inner(open, other));
+        let blame = stall_finding::blamed(open, &inner, now, length);
+        let mut evidence = stall_finding::evidence(open, &inner, state, length, ended, now);
+        if let Some(blame) = blame {
+            evidence.extend(stall_finding::evidence_of_lock(blame, &self.open, &self.locks, now));
+        }
         let stall = Stall {
             state,
             begin: open.enter,
             duration: length,
-            cause: Cause::DriverCall,
+            cause: stall_finding::cause(open, blame),
             confidence: match open.checked {
                 Some((Inside::Unknown, ..)) => Confidence::Low,
                 _ => Confidence::High,
             },
             hw_id: self.uses.only_device(call.pid).map(str::to_owned),
-            call: Some(StalledCall {
-                kind: call.kind,
-                op: call.op,
-                driver: call.driver.clone(),
-                device: call.device,
-                node: call.node.clone(),
-                ret,
-            }),
+            call: Some(stall_finding::stalled_call(call, ended)),
             victims: vec![Victim { pid: call.pid, tid: call.tid, caller: call.caller.clone() }],
-            evidence: evidence(open, state, length),
+            lock: blame.map(|blame| blame.wait.clone()),
+            holder: blame.and_then(|blame| blame.holder.clone()),
+            evidence,
         };
         Fact::Finding(Box::new(Finding {
             id: format!("stall-{}-{}-{}", call.tid.0, call.kind.name(), open.enter.0),
@@ -228,30 +271,10 @@ impl DriverStalls {
     }
 }
 
-fn evidence(open: &OpenCall, state: StallState, length: Duration) -> Vec<String> {
-    let seconds = length.as_secs_f64();
-    let first = match state {
-        StallState::Begin | StallState::Update => {
-            format!(
-                "{} open for {seconds:.3} s, threshold {:.3} s",
-                open.call.kind.name(),
-                open.threshold.as_secs_f64()
-            )
-        }
-        StallState::End => format!("{} returned after {seconds:.3} s", open.call.kind.name()),
-        StallState::Unobserved => format!("{} no longer watched after {seconds:.3} s", open.call.kind.name()),
-    };
-    let mut evidence = vec![first];
-    if let Some((inside, letter, _)) = open.checked {
-        let word = match inside {
-            Inside::Inside => "seen inside the call",
-            Inside::Outside => "found outside the call: its return was not seen",
-            Inside::Unknown => "cannot be looked at",
-        };
-        let letter = letter.map(|l| format!(", state {l}")).unwrap_or_default();
-        evidence.push(format!("thread {word}{letter}"));
-    }
-    evidence
+/// What an open is of, as far as it is known.
+fn node_of(call: &Call) -> String {
+    let device = || call.device.map(|device| device.to_string());
+    call.node.clone().or_else(device).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! A row of a test is a time in milliseconds and what happened; what comes out is `state duration-in-ms`.
 
 use super::*;
+use crate::model::call::{LockWait, RmCall};
 use crate::model::signal::{SourceState, Uses};
-use crate::model::{CallKind, Pid};
+use crate::model::{CallKind, Holder, LockHolders, Pid};
 
 const TID: Tid = Tid(8);
 
@@ -170,4 +171,158 @@ fn an_operation_may_have_its_own_threshold() {
     let rows = [(0, Enter(IOCTL)), (1_500, IN), (2_500, IN), (3_000, Exit(IOCTL))];
     assert_eq!(told(config(Some(("NV_ESC_RM_CONTROL", 2_000))), &rows), ["Begin 2500", "End 3000"]);
     assert_eq!(told(config(Some(("NV_ESC_RM_ALLOC", 2_000))), &rows), ["Begin 1500", "End 3000"]);
+}
+
+/// A thread's edge of a call, in milliseconds; the rest is changed by the test.
+fn edge(ms: u64, tid: u32, kind: CallKind, edge: Edge, change: impl FnOnce(&mut Call)) -> Signal {
+    let Signal::Call { mut call, .. } = signal(ms, Enter(kind)) else { panic!("a call") };
+    (call.tid, call.edge) = (Tid(tid), edge);
+    change(&mut call);
+    Signal::Call { at: MonoNs(ms * 1_000_000), call }
+}
+
+const OUT: Edge = Edge::Exit { ret: Some(0), status: None, lost: false };
+
+fn lock(ms: u64, tid: u32, what: Edge) -> Signal {
+    edge(ms, tid, CallKind::Lock, what, |call| {
+        call.lock = Some(LockWait { lock: "rm_api".into(), exclusive: true });
+    })
+}
+
+/// What was told: state, cause, and the holder's thread.
+fn causes(signals: &[Signal]) -> Vec<String> {
+    let (mut stalls, mut out) = (DriverStalls::new(config(None), &Telemetry::default()), Vec::new());
+    signals.iter().for_each(|signal| stalls.push(signal, &mut out));
+    let text = |fact: &Fact| {
+        let Fact::Finding(finding) = fact else { panic!("{fact:?}") };
+        let FindingKind::Stall(stall) = &finding.kind else { panic!("{finding:?}") };
+        let holder = stall.holder.as_ref().map(|holder| format!(" {}", holder.tid.0)).unwrap_or_default();
+        format!("{:?} {}{holder}", stall.state, stall.cause.name())
+    };
+    out.iter().map(text).collect()
+}
+
+/// Thread 8 calls at 0 and waits for the lock from 1 ms to 2000 ms; what others do comes in between, in order of time.
+fn waiting(others: &[Signal]) -> Vec<String> {
+    let ioctl = |ms, what| edge(ms, 8, IOCTL, what, |_| {});
+    let own = [
+        ioctl(0, Edge::Enter),
+        lock(1, 8, Edge::Enter),
+        signal(500, IN),
+        signal(1_500, IN),
+        lock(2_000, 8, OUT),
+        ioctl(2_100, OUT),
+    ];
+    let mut all: Vec<Signal> = others.iter().cloned().chain(own).collect();
+    all.sort_by_key(Signal::at);
+    causes(&all)
+}
+
+#[test]
+fn a_wait_for_a_lock_is_put_down_to_who_has_it() {
+    let told = |cause: &str| [format!("Begin {cause}"), format!("End {cause}")];
+    assert_eq!(waiting(&[]), told("driver_call"), "a holder nobody knows proves nothing");
+    assert_eq!(waiting(&[lock(0, 9, OUT)]), told("driver_lock 9"));
+    let released = lock(1_900, 9, Edge::Release);
+    assert_eq!(
+        waiting(&[lock(0, 9, OUT), released.clone()]),
+        told("driver_lock 9"),
+        "it had it all the time"
+    );
+    let next = [lock(0, 9, OUT), lock(1_600, 10, OUT), released];
+    assert_eq!(waiting(&next), ["Begin driver_lock 9", "End driver_lock 9"], "whom it was told of");
+    let let_go_early = [lock(0, 9, OUT), lock(1, 9, Edge::Release)];
+    assert_eq!(waiting(&let_go_early[..1]), told("driver_lock 9"));
+    let exit = Signal::Exit { at: MonoNs(700_000_000), pid: Pid(7) };
+    assert_eq!(waiting(&[lock(0, 9, OUT), exit]), told("dead_holder 9"));
+}
+
+#[test]
+fn holders_may_be_told_as_a_list() {
+    let list = |ms: u64, tids: &[u32]| {
+        let holder = |tid: &u32| Holder {
+            pid: Pid(70),
+            tid: Tid(*tid),
+            caller: None,
+            since: MonoNs(0),
+            exclusive: true,
+        };
+        let holders = LockHolders { lock: "rm_api".into(), holders: tids.iter().map(holder).collect() };
+        Signal::LockHolders { at: MonoNs(ms * 1_000_000), holders: Box::new(holders) }
+    };
+    assert_eq!(waiting(&[list(400, &[9])]), ["Begin driver_lock 9", "End driver_lock 9"]);
+    assert_eq!(waiting(&[list(400, &[8])]), ["Begin driver_call", "End driver_call"], "not itself");
+    assert_eq!(waiting(&[list(400, &[9]), list(1_400, &[])]), ["Begin driver_lock 9", "End driver_lock 9"]);
+}
+
+#[test]
+fn a_short_wait_within_a_long_call_is_not_its_cause() {
+    let ioctl = |ms, what| edge(ms, 8, IOCTL, what, |_| {});
+    let rows = [
+        lock(0, 9, OUT),
+        ioctl(0, Edge::Enter),
+        lock(1, 8, Edge::Enter),
+        signal(300, IN),
+        lock(400, 8, OUT),
+        signal(1_500, IN),
+        ioctl(2_100, OUT),
+    ];
+    assert_eq!(causes(&rows), ["Begin driver_call", "End driver_call"]);
+}
+
+/// An open of nvidia0 from `ms` on for so long, with the GPU brought up in it or not.
+fn open(ms: u64, length_ms: u64, brings_up: bool) -> Vec<Signal> {
+    let named = |call: &mut Call| call.node = Some("nvidia0".into());
+    let function = |call: &mut Call| call.function = Some("rm_init_adapter".into());
+    let mut rows = vec![edge(ms, 8, CallKind::Open, Edge::Enter, named)];
+    if brings_up {
+        rows.push(edge(ms + 1, 8, CallKind::Driver, Edge::Enter, function));
+    }
+    rows.extend((1..=length_ms / 500).map(|n| signal(ms + n * 500, IN)));
+    if brings_up {
+        rows.push(edge(ms + length_ms - 1, 8, CallKind::Driver, OUT, function));
+    }
+    rows.push(edge(ms + length_ms, 8, CallKind::Open, OUT, named));
+    rows
+}
+
+#[test]
+fn the_first_open_of_a_device_may_take_long_once() {
+    let told = |cause: &str| vec![format!("Begin {cause}"), format!("End {cause}")];
+    assert_eq!(causes(&open(0, 3_000, false)), told("driver_call"));
+    assert_eq!(causes(&open(0, 3_000, true)), [""; 0]);
+    assert_eq!(causes(&open(0, 11_000, true)), told("slow_open"));
+    let again = [open(0, 3_000, true), open(60_000, 3_000, true)].concat();
+    assert_eq!(causes(&again), told("slow_open"));
+    let much_later = [open(0, 3_000, true), open(3_700_000, 3_000, true)].concat();
+    assert_eq!(causes(&much_later), [""; 0]);
+}
+
+#[test]
+fn a_fault_within_the_drivers_function_is_inside_of_it() {
+    let (driver, fault) = (CallKind::Driver, CallKind::Fault);
+    let rows =
+        [(0, Enter(driver)), (10, Enter(fault)), (1_500, IN), (1_600, Exit(fault)), (1_800, Exit(driver))];
+    check(&rows, &["Begin 1500", "End 1800"]);
+    check(&[(0, Enter(fault)), (1_500, IN), (1_600, Exit(fault))], &["Begin 1500", "End 1600"]);
+}
+
+#[test]
+fn what_the_resource_manager_answered_is_said() {
+    let mut stalls = DriverStalls::new(config(None), &Telemetry::default());
+    let mut out = Vec::new();
+    let asked = |call: &mut Call| call.rm = Some(RmCall { cmd: Some(0x2080_014a), class: None });
+    stalls.push(&edge(0, 8, IOCTL, Edge::Enter, asked), &mut out);
+    let answered = Edge::Exit { ret: Some(0), status: Some(0x0f), lost: false };
+    stalls.push(&edge(2_000, 8, IOCTL, answered, |_| {}), &mut out);
+    let Some(Fact::Finding(end)) = out.pop() else { panic!("{out:?}") };
+    let FindingKind::Stall(stall) = end.kind else { panic!("a stall") };
+    let call = stall.call.expect("the call");
+    assert_eq!((call.ret, call.status), (Some(0), Some(0x0f)));
+    let want = [
+        "ioctl returned after 2.000 s",
+        "the resource manager was asked for NV2080_CTRL_CMD_GPU_GET_GID_INFO",
+        "the resource manager answered NV_ERR_GPU_IS_LOST",
+    ];
+    assert_eq!(stall.evidence, want);
 }

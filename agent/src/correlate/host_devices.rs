@@ -60,6 +60,13 @@ impl HostDevices {
             | Signal::Call { .. }
             | Signal::Thread { .. }
             | Signal::CallStats { .. }
+            | Signal::RmCalls { .. }
+            | Signal::LockWaits { .. }
+            | Signal::UvmWork { .. }
+            | Signal::Scheduling { .. }
+            | Signal::LockHolders { .. }
+            | Signal::Role { .. }
+            | Signal::XidReport { .. }
             | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }

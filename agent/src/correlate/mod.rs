@@ -6,11 +6,15 @@
 
 pub mod driver_stall;
 pub mod host_devices;
+pub mod lock_table;
+pub mod open_calls;
 pub mod samples;
 pub mod source_status;
+pub mod stall_finding;
 pub mod uses;
 pub mod xid;
 pub mod xid_catalog;
+pub mod xid_check;
 
 use crate::config::CorrelateConfig;
 use crate::model::{Fact, Signal};
@@ -38,7 +42,7 @@ impl Correlate {
         Self {
             devices: HostDevices::new(telemetry),
             driver_stalls: DriverStalls::new(config, telemetry),
-            xids: XidFindings::default(),
+            xids: XidFindings::new(telemetry),
             samples: SampleChecks::new(telemetry),
             status: SourceStatus::new(telemetry),
         }
@@ -69,6 +73,10 @@ fn passes(signal: &Signal) -> bool {
         | Signal::Process { .. }
         | Signal::Exit { .. }
         | Signal::CallStats { .. }
+        | Signal::RmCalls { .. }
+        | Signal::LockWaits { .. }
+        | Signal::UvmWork { .. }
+        | Signal::Scheduling { .. }
         | Signal::VendorCalls { .. }
         | Signal::Allocation { .. }
         | Signal::Source { .. }
@@ -76,6 +84,9 @@ fn passes(signal: &Signal) -> bool {
         Signal::Uses { .. }
         | Signal::Call { .. }
         | Signal::Thread { .. }
+        | Signal::LockHolders { .. }
+        | Signal::Role { .. }
+        | Signal::XidReport { .. }
         | Signal::DriverLog { .. }
         | Signal::End { .. } => false,
     }

@@ -1,16 +1,21 @@
-//! Findings from the driver's XID lines.
+//! Findings from the errors (XIDs) that the driver reports.
 //!
-//! In: [`Signal::DriverLog`], and [`Signal::Gpu`] for the way from a PCI address to a device. Out: one
-//! [`FindingKind::Xid`] per line, with the catalogue's meaning. A pure core: no clock, no input or output.
-//! What can go wrong: a code or an address that is not known; the finding is born all the same and says so.
+//! In: [`Signal::DriverLog`], [`Signal::XidReport`], and [`Signal::Gpu`] for the way from a PCI address to a device. Out:
+//! one [`FindingKind::Xid`] per line, or per report that no line came for, with the catalogue's meaning. A pure core: no
+//! clock, no input or output. What can go wrong: a code or an address that is not known; the finding is born all the
+//! same and says so. More devices than are kept: the surplus is refused and counted.
 
 use std::collections::HashMap;
 
 use super::xid_catalog::{self, Entry};
+use super::xid_check::XidCheck;
 use crate::model::driver_log::XidLine;
+use crate::model::signal::{DeviceState, XID_REPORTS};
 use crate::model::{
-    DriverLine, Fact, Finding, FindingKind, Gpu, LineKind, MonoNs, PciAddress, Severity, Signal, Xid,
+    DriverLine, Fact, Finding, FindingKind, Gpu, LineKind, LogOrigin, MonoNs, PciAddress, Severity, Signal,
+    Xid, XidReport, XidSource,
 };
+use crate::telemetry::{Counter, Telemetry};
 
 /// The word for what the catalogue does not have.
 const UNKNOWN: &str = "unknown";
@@ -18,49 +23,111 @@ const UNKNOWN: &str = "unknown";
 /// The code that says "the recovery action changed": a state, not an event.
 const RECOVERY_ACTION: u32 = 154;
 
-/// Turns lines into findings.
-#[derive(Debug, Default)]
+/// Turns lines and reports into findings.
+#[derive(Debug)]
 pub struct XidFindings {
     devices: HashMap<PciAddress, String>,
+    refused: Counter,
+    check: XidCheck,
     /// Lines without a sequence number so far.
     unnumbered: u64,
 }
 
 impl XidFindings {
+    /// Most devices kept.
+    const DEVICES_MAX: usize = 256;
+
+    /// No device is known; refusals are counted.
+    pub fn new(telemetry: &Telemetry) -> Self {
+        Self {
+            devices: HashMap::new(),
+            refused: telemetry.counter("warpgauge.correlate.refused", &[("reason", "xid_devices")]),
+            check: XidCheck::new(telemetry),
+            unnumbered: 0,
+        }
+    }
+
     /// Takes any signal; appends what it concludes.
     pub fn push(&mut self, signal: &Signal, out: &mut Vec<Fact>) {
-        if let Signal::Gpu { gpu, .. } = signal {
-            self.learn(gpu);
-        } else if let Signal::DriverLog { at, line } = signal {
-            out.push(Fact::Finding(Box::new(self.finding(*at, line))));
+        match signal {
+            Signal::Gpu { gpu, .. } => self.learn(gpu),
+            Signal::GpuState { hw_id, state: DeviceState::Gone, .. } => {
+                self.devices.retain(|_, name| name != hw_id);
+            }
+            Signal::DriverLog { at, line } => {
+                if !line.origin.backlog {
+                    let LineKind::Xid(parts) = &line.kind;
+                    self.check.line(*at, parts);
+                }
+                let id = self.id(line);
+                out.push(self.finding(id, *at, line, XidSource::KernelLog));
+            }
+            Signal::XidReport { at, report } => {
+                if let Some(report) = self.check.report(*at, *report) {
+                    out.push(self.reported(*at, report));
+                }
+            }
+            Signal::Tick { at } => {
+                while let Some((at, report)) = self.check.decide(*at) {
+                    out.push(self.reported(at, report));
+                }
+            }
+            Signal::Source { at, source } if source.name == XID_REPORTS => {
+                self.check.set_at_work(*at, source.up);
+            }
+            Signal::Source { at, source } if source.name == "probes" && !source.up => {
+                self.check.set_at_work(*at, false);
+            }
+            _ => {} // nothing else says anything of an error
         }
     }
 
     /// A MIG instance has its board's address; the board is what the driver names.
     fn learn(&mut self, gpu: &Gpu) {
-        if let (Some(pci), None) = (gpu.pci, &gpu.parent) {
+        let (Some(pci), None) = (gpu.pci, &gpu.parent) else { return };
+        let pci = PciAddress { function: 0, ..pci };
+        if self.devices.len() < Self::DEVICES_MAX || self.devices.contains_key(&pci) {
             self.devices.insert(pci, gpu.hw_id.clone());
+        } else {
+            self.refused.add(1);
         }
     }
 
-    fn finding(&mut self, at: MonoNs, line: &DriverLine) -> Finding {
+    /// The finding of an error that the kernel log does not have.
+    fn reported(&self, at: MonoNs, report: XidReport) -> Fact {
+        let device = report.pci.map_or_else(|| "unknown device".to_owned(), |pci| format!("PCI:{pci}"));
+        let line = DriverLine {
+            kind: LineKind::Xid(XidLine { code: report.code, pci: report.pci, ..XidLine::default() }),
+            raw: format!(
+                "Xid ({device}): {}, reported inside the driver; the kernel log has no line of it",
+                report.code
+            ),
+            origin: LogOrigin::default(),
+        };
+        self.finding(format!("xid-report-{}-{}", report.code, at.0), at, &line, XidSource::DriverProbe)
+    }
+
+    fn finding(&self, id: String, at: MonoNs, line: &DriverLine, source: XidSource) -> Fact {
         let LineKind::Xid(parts) = &line.kind;
         let entry = xid_catalog::lookup(parts.code);
         let word = |of: fn(&Entry) -> &String| entry.map_or(UNKNOWN, |entry| of(entry)).to_owned();
         let (name, class) = (word(|e| &e.name), word(|e| &e.class));
         let severity = if all_is_well_again(parts) { "info".to_owned() } else { word(|e| &e.severity) };
+        let board = |pci: PciAddress| self.devices.get(&PciAddress { function: 0, ..pci }).cloned();
         let xid = Xid {
             code: parts.code,
             pci: parts.pci,
-            hw_id: parts.pci.and_then(|pci| self.devices.get(&pci).cloned()),
+            hw_id: parts.pci.and_then(board),
             name,
             class,
             action: word(|e| &e.action),
             pid: parts.pid,
+            source,
             line: Box::new(line.clone()),
             severity,
         };
-        Finding { id: self.id(line), at, severity: loudness(&xid.severity), kind: FindingKind::Xid(xid) }
+        let severity = loudness(&xid.severity);
+        Fact::Finding(Box::new(Finding { id, at, severity, kind: FindingKind::Xid(xid) }))
     }
 
     /// The same line has the same id in every run on one boot.
@@ -91,7 +158,7 @@ fn loudness(word: &str) -> Severity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{LogOrigin, Pid};
+    use crate::model::Pid;
 
     const PCI: PciAddress = PciAddress { domain: 0, bus: 0x3b, device: 0, function: 0 };
 
@@ -119,7 +186,7 @@ mod tests {
     }
 
     fn findings(signals: &[Signal]) -> Vec<Finding> {
-        let (mut core, mut out) = (XidFindings::default(), Vec::new());
+        let (mut core, mut out) = (XidFindings::new(&Telemetry::default()), Vec::new());
         signals.iter().for_each(|signal| core.push(signal, &mut out));
         let finding = |fact| match fact {
             Fact::Finding(finding) => *finding,
@@ -182,5 +249,43 @@ mod tests {
             .map(|finding| finding.id)
             .collect();
         assert_eq!(ids, ["xid-line-1", "xid-1", "xid-line-2"]);
+    }
+
+    #[test]
+    fn an_error_that_is_not_printed_is_told_by_the_probe_and_one_that_is_only_once() {
+        let report = |s: u64, function| {
+            let report = XidReport { pci: Some(PciAddress { function, ..PCI }), code: 79 };
+            Signal::XidReport { at: MonoNs(s * 1_000_000_000), report }
+        };
+        let tick = |s: u64| Signal::Tick { at: MonoNs(s * 1_000_000_000) };
+        let told = |signals: &[Signal]| -> Vec<(&'static str, Option<String>, u64)> {
+            let of = |finding: Finding| match finding.kind {
+                FindingKind::Xid(xid) => (xid.source.name(), xid.hw_id, finding.at.0),
+                other => panic!("{other:?}"),
+            };
+            findings(signals).into_iter().map(of).collect()
+        };
+        let known = Some("GPU-1".to_owned());
+        let printed = told(&[gpu("GPU-1", None), report(1, 0), line(Some(1), xid(79)), tick(9)]);
+        assert_eq!(printed, [("kernel_log", known.clone(), 5)]);
+        let silent = told(&[gpu("GPU-1", None), report(1, 1), tick(2), tick(9), tick(10)]);
+        assert_eq!(silent, [("driver_probe", known, 1_000_000_000)]);
+    }
+
+    #[test]
+    fn devices_that_are_gone_are_forgotten_and_too_many_are_refused() {
+        let telemetry = Telemetry::default();
+        let (mut core, mut out) = (XidFindings::new(&telemetry), Vec::new());
+        let mut learn = |n: usize, core: &mut XidFindings| {
+            let Signal::Gpu { at, mut gpu } = gpu(&format!("GPU-{n}"), None) else { panic!("a GPU") };
+            gpu.pci = Some(PciAddress { domain: n as u32, ..PCI });
+            core.push(&Signal::Gpu { at, gpu }, &mut out);
+        };
+        (0..XidFindings::DEVICES_MAX + 2).for_each(|n| learn(n, &mut core));
+        let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "xid_devices")]);
+        assert_eq!((core.devices.len(), refused.get()), (XidFindings::DEVICES_MAX, 2));
+        let gone = Signal::GpuState { at: MonoNs(1), hw_id: "GPU-3".into(), state: DeviceState::Gone };
+        core.push(&gone, &mut Vec::new());
+        assert_eq!(core.devices.len(), XidFindings::DEVICES_MAX - 1);
     }
 }

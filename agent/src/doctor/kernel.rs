@@ -1,4 +1,4 @@
-//! What the kernel gives: whose processes /proc shows, cgroups, its log, the probes, the driver.
+//! What the kernel gives: whose processes /proc shows, cgroups, its log, the driver.
 //!
 //! In: the configuration and the host's file systems. Out: checks. The sources themselves say what they lack.
 //! What can go wrong: nothing that is not a check's answer.
@@ -9,7 +9,7 @@ use super::Check;
 use crate::config::Config;
 use crate::host::pid_namespace::{self, PidNamespace};
 use crate::host::{HostRoot, cgroup_hierarchy};
-use crate::sources::{kmsg, probes};
+use crate::sources::kmsg;
 
 /// Whose pids /proc shows.
 pub fn pid_namespace(host: &HostRoot) -> Check {
@@ -47,35 +47,6 @@ pub fn kernel_log(config: &Config) -> Check {
     match kmsg::look(&config.host) {
         Ok(()) => Check::yes(NAME, format!("{} can be read", config.host.dev("kmsg").display())),
         Err(lack) => Check::lack(NAME, &lack),
-    }
-}
-
-/// Every probe, by loading and attaching it for a moment.
-pub async fn probes(config: &Config) -> Vec<Check> {
-    const NAME: &str = "probes";
-    let (settings, host) = (config.probes.clone(), config.host.clone());
-    let looked = tokio::task::spawn_blocking(move || probes::look(&settings, &host)).await;
-    match looked {
-        Ok(Ok(found)) => found
-            .iter()
-            .map(|probe| {
-                let name = format!("probe {}", probe.name);
-                match (&probe.tactic, &probe.refused) {
-                    (Some(tactic), refused) if refused.is_empty() => {
-                        Check::yes(name, format!("attached as {tactic}"))
-                    }
-                    (Some(tactic), refused) => {
-                        Check::yes(name, format!("attached as {tactic}; refused: {}", refused.join(", ")))
-                    }
-                    (None, refused) => {
-                        let remedy = "a newer kernel, or more rights, as the reason says";
-                        Check::no(name, format!("not attached: {}", refused.join(", ")), remedy)
-                    }
-                }
-            })
-            .collect(),
-        Ok(Err(lacks)) => lacks.iter().map(|lack| Check::lack(NAME, lack)).collect(),
-        Err(e) => vec![Check::unknown(NAME, e.to_string(), "try again; if it stays, report it")],
     }
 }
 

@@ -9,6 +9,8 @@ pub mod kernel;
 pub mod nodes;
 pub mod places;
 pub mod print;
+pub mod probes;
+pub mod tracing_files;
 pub mod vendor;
 mod vendor_checks;
 
@@ -100,7 +102,7 @@ pub async fn checks(config: &Config) -> Vec<Check> {
     let visible = std::env::var("NVIDIA_VISIBLE_DEVICES").ok();
     let (host, probes, nodes, vendor, state, collector) = tokio::join!(
         within("kernel", of_thread(config, host_checks)),
-        within("probes", kernel::probes(config)),
+        within("probes", probes::checks(config)),
         within("device nodes", of_thread(config, move |config| nodes::checks(config, visible.as_deref()))),
         within("worker", of_thread(config, vendor::checks)),
         within("state directory", of_thread(config, |config| vec![places::state_dir(config)])),
@@ -112,6 +114,7 @@ pub async fn checks(config: &Config) -> Vec<Check> {
 fn host_checks(config: &Config) -> Vec<Check> {
     let mut checks = vec![kernel::pid_namespace(&config.host), kernel::cgroups(config)];
     checks.extend(capabilities::checks(&config.host));
+    checks.extend(tracing_files::checks(config));
     checks.extend([kernel::kernel_log(config), kernel::driver(&config.host)]);
     checks
 }

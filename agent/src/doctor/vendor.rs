@@ -46,6 +46,7 @@ pub fn checks(config: &Config) -> Vec<Check> {
             checks.push(Check::yes("control socket", format!("{}: an agent answers", path(dir))));
             let standings =
                 lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<Standing>>();
+            checks.extend(standings.iter().find(|standing| standing.source == "probes").map(probe_budget));
             Some(of_agent(standings, ask(dir, Request::Fields)))
         }
         Some((dir, Err(error))) => {
@@ -83,6 +84,16 @@ fn control_socket(path: &str, error: &ClientError) -> Check {
             Check::no(NAME, error.to_string(), "ask as root, or as the user that the agent runs as")
         }
         _ => Check::unknown(NAME, error.to_string(), "look at the agent's log"),
+    }
+}
+
+/// What the running agent has given up for its cost.
+fn probe_budget(standing: &Standing) -> Check {
+    const NAME: &str = "probe budget";
+    match (standing.up, standing.reason.as_str()) {
+        (true, _) => Check::yes(NAME, &standing.what),
+        (false, "not_permitted") => Check::unknown(NAME, &standing.what, &standing.remedy),
+        (false, _) => Check::no(NAME, &standing.what, &standing.remedy),
     }
 }
 

@@ -78,6 +78,22 @@ impl Attributor {
             Fact::Reading(Signal::CallStats { at, stats }) => {
                 self.ask_cgroup(stats.cgroup, stats.pid, *at, asks);
             }
+            Fact::Reading(Signal::RmCalls { at, calls }) => {
+                self.ask_cgroup(calls.cgroup, calls.pid, *at, asks)
+            }
+            Fact::Reading(Signal::LockWaits { at, waits }) => {
+                self.ask_cgroup(waits.cgroup, waits.pid, *at, asks);
+            }
+            Fact::Reading(Signal::Scheduling { at, scheduling }) => {
+                self.ask_process(scheduling.pid, None, *at, asks);
+            }
+            Fact::Reading(Signal::Process { at, pid, process: Some(process) })
+                if process.cgroup.is_none() =>
+            {
+                if let Some(cgroup) = process.cgroup_id {
+                    self.ask_cgroup(cgroup, *pid, *at, asks);
+                }
+            }
             Fact::Reading(Signal::Processes { at, processes }) => {
                 // A list comes every second: who is in it lives, and its answer is good for longer than a bare pid's.
                 let fresh = |answer: &Answer| at.since(answer.asked).is_none_or(|age| age < Self::LOOK_AGAIN);
@@ -90,6 +106,9 @@ impl Attributor {
                 FindingKind::Stall(stall) => {
                     for victim in &stall.victims {
                         self.ask_process(victim.pid, victim.caller.as_ref(), finding.at, asks);
+                    }
+                    if let Some(holder) = &stall.holder {
+                        self.ask_process(holder.pid, holder.caller.as_ref(), finding.at, asks);
                     }
                 }
                 FindingKind::Xid(xid) => {
@@ -153,12 +172,22 @@ impl Attributor {
             Fact::Reading(Signal::Process { at, pid, process }) => {
                 let answer = process.clone().map_or(Known::Gone, |mut process| {
                     process.workload = process.cgroup.as_deref().map(cgroup::workload).unwrap_or_default();
-                    Known::Is(process)
+                    let by_id = process.cgroup_id.filter(|_| process.cgroup.is_none());
+                    Known::Is(by_id.map_or(process.clone(), |id| self.in_cgroup(id, process)))
                 });
                 self.know_process(*pid, *at, answer);
             }
             Fact::Reading(Signal::CallStats { stats, .. }) => {
                 processes.push((stats.pid, Known::Is(self.in_cgroup(stats.cgroup, Process::default()))));
+            }
+            Fact::Reading(Signal::RmCalls { calls, .. }) => {
+                processes.push((calls.pid, Known::Is(self.in_cgroup(calls.cgroup, Process::default()))));
+            }
+            Fact::Reading(Signal::LockWaits { waits, .. }) => {
+                processes.push((waits.pid, Known::Is(self.in_cgroup(waits.cgroup, Process::default()))));
+            }
+            Fact::Reading(Signal::Scheduling { scheduling, .. }) => {
+                processes.push((scheduling.pid, self.process(scheduling.pid, None)));
             }
             Fact::Reading(Signal::Processes { processes: list, .. }) => {
                 let pids = list.processes.iter().take(Self::LISTED_MAX).map(|process| process.pid);
@@ -169,6 +198,8 @@ impl Attributor {
                 FindingKind::Stall(stall) => {
                     let known = stall.victims.iter().map(|v| (v.pid, self.process(v.pid, v.caller.as_ref())));
                     processes.extend(known);
+                    let holder = stall.holder.as_ref();
+                    processes.extend(holder.map(|h| (h.pid, self.process(h.pid, h.caller.as_ref()))));
                 }
                 FindingKind::Xid(xid) => {
                     let LineKind::Xid(line) = &xid.line.kind;

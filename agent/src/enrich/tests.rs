@@ -4,8 +4,8 @@ use super::*;
 use crate::model::driver_log::XidLine;
 use crate::model::signal::{GpuContext, GpuProcess, GpuProcesses};
 use crate::model::{
-    Cause, Confidence, DriverLine, Finding, LogOrigin, Severity, Stall, StallState, StartTicks, Tid, Victim,
-    Xid,
+    Cause, Confidence, DriverLine, Finding, Holder, LogOrigin, Severity, Stall, StallState, StartTicks, Tid,
+    Victim, Xid, XidSource,
 };
 
 const POD: &str = "/kubepods/besteffort/pod0a1b2c3d-1111-2222-3333-444455556666";
@@ -21,6 +21,8 @@ fn stall_of(pid: u32, start: u64, cgroup: u64) -> Fact {
         hw_id: None,
         call: None,
         victims: vec![Victim { pid: Pid(pid), tid: Tid(pid), caller: Some(caller) }],
+        lock: None,
+        holder: None,
         evidence: vec![],
     };
     let kind = FindingKind::Stall(stall);
@@ -93,6 +95,7 @@ fn xid_of(pid: u32, name: &str, at: MonoNs) -> Fact {
         severity: word(),
         action: word(),
         pid: Some(Pid(pid)),
+        source: XidSource::KernelLog,
         line: Box::new(line),
     };
     let kind = FindingKind::Xid(xid);
@@ -152,4 +155,46 @@ fn processes_of_a_device_are_asked_for_now_and_then() {
     let pod = known.is().and_then(|process| process.workload.pod_uid.as_deref());
     assert_eq!((pid, pod), (&Pid(7), Some("0a1b2c3d-1111-2222-3333-444455556666")));
     assert_eq!(attributed.processes[1], (Pid(8), Known::Denied));
+}
+
+#[test]
+fn the_holder_of_a_lock_is_somebody_elses_process() {
+    let mut fact = stall_of(7, 100, 5);
+    let Fact::Finding(finding) = &mut fact else { panic!("a finding") };
+    let FindingKind::Stall(stall) = &mut finding.kind else { panic!("a stall") };
+    let caller = Caller { comm: "smi".into(), start: StartTicks(200), cgroup: CgroupId(6) };
+    stall.holder =
+        Some(Holder { pid: Pid(9), tid: Tid(9), caller: Some(caller), since: MonoNs(0), exclusive: true });
+    let mut attributor = Attributor::default();
+    let want = [
+        Ask::Cgroup(CgroupId(5), Pid(7)),
+        Ask::Process(Pid(7)),
+        Ask::Cgroup(CgroupId(6), Pid(9)),
+        Ask::Process(Pid(9)),
+    ];
+    assert_eq!(asks(&attributor, &fact), want);
+    attributor.know_cgroup(CgroupId(6), MonoNs(1), Some(POD.into()));
+    let attributed = attributor.attribute(fact);
+    let pids: Vec<u32> = attributed.processes.iter().map(|(pid, _)| pid.0).collect();
+    assert_eq!(pids, [7, 9]);
+    let holder = attributed.processes[1].1.is().unwrap();
+    assert_eq!((holder.comm.as_deref(), holder.cgroup.as_deref()), (Some("smi"), Some(POD)));
+}
+
+#[test]
+fn a_process_that_runs_another_program_stays_in_its_cgroup() {
+    let mut attributor = Attributor::default();
+    let exec = Process {
+        start: Some(StartTicks(100)),
+        comm: Some("python3".into()),
+        cgroup_id: Some(CgroupId(5)),
+        ..Process::default()
+    };
+    let fact = Fact::Reading(Signal::Process { at: MonoNs(1), pid: Pid(7), process: Some(exec) });
+    assert_eq!(asks(&attributor, &fact), [Ask::Cgroup(CgroupId(5), Pid(7))]);
+    attributor.know_cgroup(CgroupId(5), MonoNs(1), Some(POD.into()));
+    attributor.attribute(fact);
+    let attributed = attributor.attribute(xid_of(7, "python3", MonoNs(2)));
+    let found = attributed.processes[0].1.is().unwrap();
+    assert_eq!((found.comm.as_deref(), found.cgroup.as_deref()), (Some("python3"), Some(POD)));
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use super::device_catalog;
+use super::{device_catalog, driver_catalog, probe_catalog};
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,7 @@ impl Kind {
 macro_rules! with_workload {
     ($($name:literal),*) => { &[$($name,)* "k8s.pod.uid", "container.id", "process.linux.cgroup"] };
 }
+pub(super) use with_workload;
 
 /// `gpu.driver.call.duration`
 pub const CALL_DURATION: Metric = Metric {
@@ -66,7 +67,7 @@ pub const CALL_DURATION: Metric = Metric {
 pub const CALL_ERRORS: Metric = counter(
     "gpu.driver.call.errors",
     "{call}",
-    "Finished driver calls that returned a negative value. The driver reports most failures of resource-manager calls with a return value of 0; those are not counted here.",
+    "Finished driver calls that returned a negative value. The driver reports most failures of resource-manager calls with a return value of 0: those are counted here where the probes see its answer (ways `tracefs_kprobe`); `gpu.driver.rm.calls` tells them apart by status.",
     with_workload!("gpu.driver.device", "gpu.driver.call", "gpu.driver.operation"),
 );
 /// `gpu.stall.active`
@@ -151,27 +152,6 @@ pub const CATALOG: &[Metric] = &[
     counter("warpgauge.kmsg.ignored", "{record}", "Kernel-log records left out on purpose.", &["reason"]),
     counter("warpgauge.kmsg.malformed", "{record}", "Kernel-log records that could not be understood.", &[]),
     counter("warpgauge.state.errors", "{error}", "Reads or writes of the state directory that failed.", &[]),
-    gauge(
-        "warpgauge.probe.info",
-        "1",
-        "1 for the way in which each probe is attached.",
-        &["probe", "tactic"],
-    ),
-    gauge(
-        "warpgauge.probe.refused",
-        "1",
-        "1 for each better way to attach that this machine refused.",
-        &["probe", "tactic", "reason"],
-    ),
-    counter("warpgauge.probe.lost", "{event}", "Events lost inside the kernel programs.", &["reason"]),
-    counter(
-        "warpgauge.probe.lost_returns",
-        "{call}",
-        "Driver calls whose return was not seen; their length is not in the histogram.",
-        &[],
-    ),
-    gauge("warpgauge.probe.entries", "{entry}", "Entries in use of a kernel map.", &["map"]),
-    gauge("warpgauge.probe.map.bytes", "By", "Kernel memory of all maps together.", &[]),
     counter(
         "warpgauge.log.records",
         "{record}",
@@ -272,6 +252,12 @@ pub const CATALOG: &[Metric] = &[
         "Measured values left out: for when they came (older than the one before, the same again, or the first of a computed rate after a gap), or because there are more devices or unknown fields than are kept.",
         &["reason"],
     ),
+    counter(
+        "warpgauge.xid.cross_check",
+        "{error}",
+        "Errors (XIDs) by who told of them: the kernel log and the probe on the driver's own function, or only one of them. `probe_only`: the driver may have been told not to print. Counted while that probe is at work.",
+        &["result"],
+    ),
 ];
 
 /// Attributes that are whole numbers; all others are texts.
@@ -289,7 +275,7 @@ pub const INTEGER_ATTRIBUTES: &[&str] = &[
     "infiniband.port",
 ];
 
-const fn counter(
+pub(super) const fn counter(
     name: &'static str,
     unit: &'static str,
     help: &'static str,
@@ -298,7 +284,7 @@ const fn counter(
     Metric { name, kind: Kind::Counter, unit, help, attributes }
 }
 
-const fn gauge(
+pub(super) const fn gauge(
     name: &'static str,
     unit: &'static str,
     help: &'static str,
@@ -307,10 +293,18 @@ const fn gauge(
     Metric { name, kind: Kind::Gauge, unit, help, attributes }
 }
 
-/// All metrics: [`CATALOG`], those of devices, those made from the table of fields.
+/// All metrics: [`CATALOG`], those of the probes, those of devices, those made from the table of fields.
 pub fn all() -> &'static [Metric] {
-    static ALL: LazyLock<Vec<Metric>> =
-        LazyLock::new(|| [CATALOG, device_catalog::STATIC, device_catalog::from_fields()].concat());
+    static ALL: LazyLock<Vec<Metric>> = LazyLock::new(|| {
+        [
+            CATALOG,
+            driver_catalog::STATIC,
+            probe_catalog::STATIC,
+            device_catalog::STATIC,
+            device_catalog::from_fields(),
+        ]
+        .concat()
+    });
     &ALL
 }
 
@@ -337,7 +331,8 @@ pub fn to_markdown() -> String {
          there any more, sends one last point without a value (OTLP's \"no recorded value\").\n\n\
          | name | kind | unit | attributes | meaning |\n|---|---|---|---|---|\n",
     );
-    for metric in CATALOG.iter().chain(device_catalog::STATIC) {
+    let parts = [CATALOG, driver_catalog::STATIC, probe_catalog::STATIC, device_catalog::STATIC];
+    for metric in parts.into_iter().flatten() {
         let attributes: Vec<String> = metric.attributes.iter().map(|a| format!("`{a}`")).collect();
         let (name, kind, unit, help) = (metric.name, metric.kind.name(), metric.unit, metric.help);
         // Writing to a String cannot fail.

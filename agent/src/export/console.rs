@@ -197,6 +197,10 @@ fn stall_line(
         let comm = victim.caller.as_ref().map(|caller| &caller.comm);
         put(&mut text, " thread=", comm.map(|comm| format!("{comm}/{}", victim.tid.0)));
     }
+    if let Some(holder) = &stall.holder {
+        put(&mut text, " holder", Some(""));
+        put_process(&mut text, holder.pid, process_of(fact, holder.pid));
+    }
     if !stall.evidence.is_empty() {
         put(&mut text, " | ", Some(stall.evidence.join("; ")));
     }
@@ -308,6 +312,8 @@ mod tests {
             print(&samples::status(false)),
             "2023-11-14T22:13:18.000Z STATUS dcgm is slow, reason slow, call dcgmUpdateAllFields\n"
         );
+        let locked = print(&samples::lock_stall());
+        assert!(locked.contains(" thread=worker-0/78 holder nvidia-smi/99 pod=7a2d | "), "{locked}");
         let mut old = samples::xid(Some(4));
         let FindingKind::Xid(xid) = &mut old.item.kind else { panic!("an XID") };
         xid.line.origin.backlog = true;

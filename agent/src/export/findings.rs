@@ -8,7 +8,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::model::{
-    Attributed, Fact, Finding, FindingKind, Known, Pid, Process, Severity, Stall, StallState, Status, Xid,
+    Attributed, Fact, Finding, FindingKind, Holder, Known, Pid, Process, Severity, Stall, StallState, Status,
+    Xid,
 };
 
 /// Collects findings until they are written.
@@ -62,6 +63,10 @@ struct Line {
     state: Option<&'static str>,
     severity: &'static str,
     victims: Vec<VictimOut>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<VictimOut>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lock: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     evidence: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,6 +117,8 @@ fn stall_line(finding: &Finding, stall: &Stall, processes: &[(Pid, Known<Process
         state,
         severity: severity(finding.severity),
         victims: processes.iter().zip(tids).map(|((pid, known), tid)| victim(*pid, tid, known)).collect(),
+        holder: stall.holder.as_ref().map(|who| holder(who, processes)),
+        lock: stall.lock.as_ref().map(|wait| wait.lock.clone()),
         evidence: stall.evidence.clone(),
         confidence: Some(stall.confidence.name()),
     })
@@ -131,6 +138,8 @@ fn xid_line(finding: &Finding, xid: &Xid, processes: &[(Pid, Known<Process>)]) -
         state: None,
         severity: severity(finding.severity),
         victims: processes.iter().map(|(pid, known)| victim(*pid, None, known)).collect(),
+        holder: None,
+        lock: None,
         evidence: vec![xid.line.raw.clone()],
         confidence: None,
     }
@@ -153,6 +162,8 @@ fn status_line(finding: &Finding, status: &Status) -> Line {
         state: Some(status.state.name()),
         severity: severity(finding.severity),
         victims: Vec::new(),
+        holder: None,
+        lock: None,
         evidence: [source, reason, call].into_iter().flatten().collect(),
         confidence: None,
     }
@@ -165,6 +176,12 @@ fn severity(severity: Severity) -> &'static str {
         Severity::Error => "error",
         Severity::Fatal => "critical",
     }
+}
+
+fn holder(holder: &Holder, processes: &[(Pid, Known<Process>)]) -> VictimOut {
+    // behind the victims, so that its own thread's answer is found even where it is of a victim's process
+    let known = processes.iter().rfind(|(pid, _)| *pid == holder.pid).map(|(_, known)| known);
+    victim(holder.pid, Some(holder.tid.0), known.unwrap_or(&Known::NotAsked))
 }
 
 fn victim(pid: Pid, tid: Option<u32>, known: &Known<Process>) -> VictimOut {

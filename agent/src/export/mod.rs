@@ -8,11 +8,13 @@ pub mod catalog;
 pub mod console;
 pub mod device_catalog;
 pub mod devices;
+pub mod driver_catalog;
 pub mod findings;
 pub mod otlp;
 pub mod own_logs;
 pub mod own_points;
 pub mod point;
+pub mod probe_catalog;
 pub mod record;
 #[cfg(test)]
 mod samples;

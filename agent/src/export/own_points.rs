@@ -58,9 +58,10 @@ pub fn points(
     now: WallNs,
 ) -> Vec<Point> {
     let counted = telemetry.read().into_iter().map(|(name, attributes, n)| {
-        // A counter holds whole numbers: one in seconds counts nanoseconds.
-        let in_seconds = catalog::find(name).is_some_and(|(_, metric)| metric.unit == "s");
-        (name, attributes, if in_seconds { Value::Nanos(n) } else { Value::Count(n) })
+        // They hold whole numbers: one in seconds counts nanoseconds, and a utilization is in billionths.
+        let billionths = catalog::find(name).is_some_and(|(_, metric)| metric.unit == "s")
+            || name.ends_with(".utilization");
+        (name, attributes, if billionths { Value::Nanos(n) } else { Value::Count(n) })
     });
     let nanos = |d: Duration| Value::Nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     let mode = |mode: &str| vec![("cpu.mode", mode.to_owned())];

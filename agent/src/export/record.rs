@@ -11,7 +11,7 @@ use super::whose::process_of;
 use crate::model::operation::Majors;
 use crate::model::{
     Attributed, Finding, FindingKind, Known, LineKind, Pid, Process, Severity, Stall, StallState, WallAnchor,
-    WallNs, Xid,
+    WallNs, Xid, rm,
 };
 
 /// The event that tells of the gap before this run.
@@ -123,8 +123,13 @@ impl Recorder {
             put(&mut attributes, "gpu.driver.device", call.device);
             put(&mut attributes, "gpu.driver.node", call.node.as_deref().map(node_path));
             put(&mut attributes, "gpu.driver.operation", majors.operation(call.kind, call.op, call.device));
+            put(&mut attributes, "gpu.driver.function", call.function.as_ref());
+            let asked = call.rm.and_then(|rm| rm.cmd.map(rm::control).or_else(|| rm.class.map(rm::class)));
+            put(&mut attributes, "gpu.driver.rm.operation", asked);
+            put(&mut attributes, "gpu.driver.rm.status", call.status.map(rm::status));
             attributes.extend(call.ret.map(|ret| ("gpu.driver.return", Attribute::Int(ret))));
         }
+        put_lock(&mut attributes, stall, fact);
         let mut who = String::from("a thread");
         if let Some(victim) = stall.victims.first() {
             let known = process_of(fact, victim.pid);
@@ -156,6 +161,7 @@ impl Recorder {
             ("gpu.xid.class", text(&xid.class)),
             ("gpu.xid.severity", text(&xid.severity)),
             ("gpu.xid.action", text(&xid.action)),
+            ("gpu.xid.source", text(xid.source.name())),
             ("gpu.xid.backlog", Attribute::Bool(origin.backlog)),
             ("gpu.xid.text", text(&xid.line.raw)),
         ];
@@ -236,6 +242,29 @@ fn put_process(attributes: &mut Attributes, pid: Pid, known: &Known<Process>) {
     put(attributes, "slurm.step.id", process.workload.slurm_step.as_ref());
 }
 
+/// The lock a stall is put down to, and who has it: not the victim, and often the one to talk to.
+fn put_lock(attributes: &mut Attributes, stall: &Stall, fact: &Attributed<impl Sized>) {
+    if let Some(wait) = &stall.lock {
+        attributes.push(("gpu.driver.lock.name", text(&wait.lock)));
+        attributes.push(("gpu.driver.lock.mode", text(if wait.exclusive { "write" } else { "read" })));
+    }
+    let Some(holder) = &stall.holder else { return };
+    attributes.push(("gpu.stall.holder.pid", Attribute::Int(i64::from(holder.pid.0))));
+    attributes.push(("gpu.stall.holder.thread.id", Attribute::Int(i64::from(holder.tid.0))));
+    let comm = holder.caller.as_ref().map(|caller| &caller.comm);
+    put(attributes, "gpu.stall.holder.thread.name", comm);
+    let held = stall.begin.after(stall.duration).since(holder.since);
+    attributes.extend(held.map(|held| ("gpu.stall.holder.duration", Attribute::Double(held.as_secs_f64()))));
+    let known = process_of(fact, holder.pid);
+    put(attributes, "gpu.stall.holder.attribution.reason", known.reason());
+    let Some(process) = known.is() else { return };
+    put(attributes, "gpu.stall.holder.executable.name", process.comm.as_ref());
+    put(attributes, "gpu.stall.holder.cgroup", process.cgroup.as_ref());
+    put(attributes, "gpu.stall.holder.container.id", process.workload.container_id.as_ref());
+    put(attributes, "gpu.stall.holder.pod.uid", process.workload.pod_uid.as_ref());
+    put(attributes, "gpu.stall.holder.slurm.job.id", process.workload.slurm_job.as_ref());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,6 +312,31 @@ mod tests {
         }
         assert_eq!(get(&record, "hw.id"), None);
         assert_eq!(get(&record, "warpgauge.attribution.reason"), None);
+    }
+
+    #[test]
+    fn a_wait_for_a_lock_names_the_holder_and_its_pod() {
+        let fact = samples::lock_stall();
+        let record = record(&fact);
+        for (name, want) in [
+            ("gpu.stall.cause", text("driver_lock")),
+            ("gpu.driver.lock.name", text("rm_api")),
+            ("gpu.driver.lock.mode", text("write")),
+            ("gpu.driver.rm.operation", text("NV2080_CTRL_CMD_GPU_GET_GID_INFO")),
+            ("gpu.driver.rm.status", text("NV_ERR_TIMEOUT")),
+            ("process.pid", Attribute::Int(77)),
+            ("k8s.pod.uid", text("6f1c")),
+            ("gpu.stall.holder.pid", Attribute::Int(99)),
+            ("gpu.stall.holder.thread.id", Attribute::Int(100)),
+            ("gpu.stall.holder.thread.name", text("nvidia-smi")),
+            ("gpu.stall.holder.duration", Attribute::Double(3.5)),
+            ("gpu.stall.holder.pod.uid", text("7a2d")),
+        ] {
+            assert_eq!(get(&record, name), Some(&want), "{name}");
+        }
+        let unknown = Attributed { processes: vec![(Pid(99), Known::Denied)], ..fact };
+        let record = Recorder::new("boot").finding(&unknown.item, &unknown, &Majors::new(None), NOW);
+        assert_eq!(get(&record, "gpu.stall.holder.attribution.reason"), Some(&text("denied")));
     }
 
     #[test]

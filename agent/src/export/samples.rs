@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
+use crate::model::call::{LockWait, RmCall};
 use crate::model::driver_log::XidLine;
 use crate::model::finding::StalledCall;
 use crate::model::finding::StatusState;
 use crate::model::{
     Attributed, CallKind, Caller, Cause, CgroupId, Confidence, DeviceNode, DriverLine, Finding, FindingKind,
-    Known, LineKind, LogOrigin, MonoNs, PciAddress, Pid, Process, Severity, Stall, StallState, StartTicks,
-    Status, Tid, Victim, WallAnchor, WallNs, Workload, Xid,
+    Holder, Known, LineKind, LogOrigin, MonoNs, PciAddress, Pid, Process, Severity, Stall, StallState,
+    StartTicks, Status, Tid, Victim, WallAnchor, WallNs, Workload, Xid, XidSource,
 };
 
 /// 100 s after boot it was 2023-11-14T22:13:20Z.
@@ -54,13 +55,42 @@ pub(crate) fn stall(state: StallState) -> Attributed<Finding> {
             driver: Some("nvidia".into()),
             device: Some(DeviceNode { major: 195, minor: 255 }),
             node: Some("nvidiactl".into()),
+            function: None,
+            rm: None,
+            status: None,
             ret: None,
         }),
         victims: vec![Victim { pid: Pid(77), tid: Tid(78), caller: Some(caller) }],
+        lock: None,
+        holder: None,
         evidence: vec!["in the call for 2.5 s".into(), "state D".into()],
     };
     let (id, at) = ("stall-1".to_owned(), MonoNs(99_500_000_000));
     about_77(Finding { id, at, severity: Severity::Warn, kind: FindingKind::Stall(stall) })
+}
+
+/// The same stall, put down to process 99, which has the lock since 96 s after boot.
+pub(crate) fn lock_stall() -> Attributed<Finding> {
+    let mut fact = stall(StallState::Begin);
+    let FindingKind::Stall(stall) = &mut fact.item.kind else { return fact };
+    let caller = Caller { comm: "nvidia-smi".into(), start: StartTicks(6), cgroup: CgroupId(10) };
+    stall.cause = Cause::DriverLock;
+    stall.lock = Some(LockWait { lock: "rm_api".into(), exclusive: true });
+    stall.holder = Some(Holder {
+        pid: Pid(99),
+        tid: Tid(100),
+        caller: Some(caller),
+        since: MonoNs(96_000_000_000),
+        exclusive: true,
+    });
+    if let Some(call) = &mut stall.call {
+        call.rm = Some(RmCall { cmd: Some(0x2080_014a), class: None });
+        call.status = Some(0x65);
+    }
+    let workload = Workload { pod_uid: Some("7a2d".into()), ..Workload::default() };
+    let smi = Process { comm: Some("nvidia-smi".into()), workload, ..Process::default() };
+    fact.processes.push((Pid(99), Known::Is(smi)));
+    fact
 }
 
 /// XID 79 of the process, record `seq` of the kernel log, 99 s after boot.
@@ -84,6 +114,7 @@ pub(crate) fn xid(seq: Option<u64>) -> Attributed<Finding> {
         class: "bus".into(),
         severity: "fatal".into(),
         action: "reset".into(),
+        source: XidSource::KernelLog,
         pid: Some(Pid(77)),
         line: Box::new(DriverLine { kind: LineKind::Xid(line), raw, origin }),
     };

@@ -12,7 +12,7 @@ use super::catalog::{self, Metric};
 use super::point::{Point, Value};
 use super::whose::Whose;
 use crate::model::operation::Operation;
-use crate::model::{CallKind, Cause, DeviceNode, MonoNs, Origin, WallAnchor, WallNs};
+use crate::model::{CallKind, Cause, DeviceNode, LockMode, MonoNs, OffCpuReason, Origin, WallAnchor, WallNs};
 use crate::telemetry::{Attributes, Counter, Telemetry};
 
 /// What tells one series of a metric from another.
@@ -20,6 +20,14 @@ use crate::telemetry::{Attributes, Counter, Telemetry};
 pub enum Key {
     /// Calls of one workload to one operation of one device node.
     Call(Arc<Whose>, Option<DeviceNode>, CallKind, Option<Operation>),
+    /// Calls of one workload into the resource manager, by operation and status.
+    Rm(Arc<Whose>, Operation, Option<Operation>),
+    /// Waits of one workload for one lock.
+    Lock(Arc<Whose>, Box<str>, LockMode),
+    /// Time of one workload off the processor; without a reason, ready to run.
+    OffCpu(Arc<Whose>, Option<OffCpuReason>),
+    /// What there is one of per node.
+    Node,
     /// Stalls of one workload by cause.
     Stall(Arc<Whose>, Cause),
     /// Calls of one function of a vendor's library, about one device or none.
@@ -42,8 +50,12 @@ impl Key {
     /// The workload whose end ends the series.
     pub fn whose(&self) -> Option<&Arc<Whose>> {
         match self {
-            Self::Call(whose, ..) | Self::Stall(whose, _) => Some(whose),
-            Self::Xid { .. } | Self::VendorCall(..) => None,
+            Self::Call(whose, ..)
+            | Self::Rm(whose, ..)
+            | Self::Lock(whose, ..)
+            | Self::OffCpu(whose, _)
+            | Self::Stall(whose, _) => Some(whose),
+            Self::Xid { .. } | Self::VendorCall(..) | Self::Node => None,
         }
     }
 
@@ -52,8 +64,18 @@ impl Key {
         match self {
             Self::Xid { device, .. } => Some(device),
             Self::VendorCall(_, _, device) => device.as_deref(),
-            Self::Call(..) | Self::Stall(..) => None,
+            Self::Call(..)
+            | Self::Rm(..)
+            | Self::Lock(..)
+            | Self::OffCpu(..)
+            | Self::Node
+            | Self::Stall(..) => None,
         }
+    }
+
+    /// Failures are rare among the calls of a metric that counts all of them.
+    fn is_failure(&self) -> bool {
+        matches!(self, Self::Rm(_, _, Some(status)) if *status != Operation::Named("NV_OK"))
     }
 
     /// What happened before anybody looked is not an increase of now.
@@ -119,7 +141,8 @@ enum Zero {
 
 impl Zero {
     fn of_new(metric: &str, key: &Key) -> Self {
-        if ZERO_FIRST.contains(&metric) && !key.is_old() { Self::Wanted } else { Self::Done }
+        let wanted = ZERO_FIRST.contains(&metric) && !key.is_old() || key.is_failure();
+        if wanted { Self::Wanted } else { Self::Done }
     }
 }
 

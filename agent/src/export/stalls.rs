@@ -95,6 +95,8 @@ mod tests {
             hw_id: None,
             call: None,
             victims: Vec::new(),
+            lock: None,
+            holder: None,
             evidence: Vec::new(),
         }
     }

@@ -187,6 +187,7 @@ async fn the_latency_of_a_finished_call_arrives_in_its_bucket() {
         cgroup: crate::model::CgroupId(9),
         device: None,
         kind: crate::model::CallKind::Open,
+        function: None,
         op: 0,
         latency,
         last: false,

@@ -57,6 +57,8 @@ pub enum CallKind {
     Close,
     /// `mmap(2)`.
     Mmap,
+    /// `poll(2)` and its relatives.
+    Poll,
     /// A page fault on driver memory.
     Fault,
     /// Waiting for one of the driver's locks.
@@ -81,10 +83,22 @@ impl Layer {
 }
 
 impl CallKind {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Ioctl,
+        Self::Open,
+        Self::Close,
+        Self::Mmap,
+        Self::Poll,
+        Self::Fault,
+        Self::Lock,
+        Self::Driver,
+    ];
+
     /// The layer the kind belongs to.
     pub fn layer(self) -> Layer {
         match self {
-            Self::Ioctl | Self::Open | Self::Close | Self::Mmap => Layer::Syscall,
+            Self::Ioctl | Self::Open | Self::Close | Self::Mmap | Self::Poll => Layer::Syscall,
             Self::Fault => Layer::Fault,
             Self::Driver => Layer::Driver,
             Self::Lock => Layer::Lock,
@@ -98,6 +112,7 @@ impl CallKind {
             Self::Open => "open",
             Self::Close => "close",
             Self::Mmap => "mmap",
+            Self::Poll => "poll",
             Self::Fault => "fault",
             Self::Lock => "lock",
             Self::Driver => "driver",
@@ -106,9 +121,7 @@ impl CallKind {
 
     /// The inverse of [`Self::name`].
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Ioctl, Self::Open, Self::Close, Self::Mmap, Self::Fault, Self::Lock, Self::Driver]
-            .into_iter()
-            .find(|kind| kind.name() == name)
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 }
 
@@ -124,7 +137,7 @@ pub struct RmCall {
 /// A wait for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockWait {
-    /// The lock's identity: its address, as text.
+    /// The lock's name, which is its identity: `rm_api`, `lock-N`; in a replay whatever the file calls it.
     pub lock: String,
     /// Write (exclusive) or read (shared).
     pub exclusive: bool,

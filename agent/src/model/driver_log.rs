@@ -16,6 +16,15 @@ pub struct DriverLine {
     pub origin: LogOrigin,
 }
 
+/// An error as the driver's own function was told of it. Source: a probe on `nv_report_error`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XidReport {
+    /// The device, with its function.
+    pub pci: Option<PciAddress>,
+    /// The XID.
+    pub code: u32,
+}
+
 /// The place of a line in the kernel's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOrigin {

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use super::{CallKind, Caller, DeviceNode, DriverLine, MonoNs, PciAddress, Pid, Tid};
+use super::call::{LockWait, RmCall};
+use super::{CallKind, Caller, DeviceNode, DriverLine, Holder, MonoNs, PciAddress, Pid, Tid};
 
 /// One conclusion.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +61,10 @@ pub struct Stall {
     pub call: Option<StalledCall>,
     /// Who suffers.
     pub victims: Vec<Victim>,
+    /// The lock that is waited for, where the cause is one.
+    pub lock: Option<LockWait>,
+    /// Who has it.
+    pub holder: Option<Holder>,
     /// What was seen, one fact per entry.
     pub evidence: Vec<String>,
 }
@@ -90,6 +95,12 @@ pub struct StalledCall {
     pub device: Option<DeviceNode>,
     /// Name of the node, where the probe saw a path.
     pub node: Option<String>,
+    /// The driver's function, for a call that is known by it.
+    pub function: Option<String>,
+    /// What the resource manager was asked for, where the probe sees it.
+    pub rm: Option<RmCall>,
+    /// `NV_STATUS`, once the resource manager answered. Trap: a call that returned 0 may have failed by it.
+    pub status: Option<u32>,
     /// What it returned, once it did.
     pub ret: Option<i64>,
 }
@@ -110,16 +121,25 @@ pub struct Victim {
 pub enum Cause {
     /// Row 1: a thread is inside the driver longer than its threshold.
     DriverCall,
+    /// Row 2: a thread waits for one of the driver's locks, and it is known who has it.
+    DriverLock,
+    /// Row 18: the lock is of a process that has ended.
+    DeadHolder,
+    /// Row 19: a device is opened and brought up first, and not for the first time, or for very long.
+    SlowOpen,
 }
 
 impl Cause {
     /// All causes that can be emitted.
-    pub const ALL: &[Self] = &[Self::DriverCall];
+    pub const ALL: &[Self] = &[Self::DriverCall, Self::DriverLock, Self::DeadHolder, Self::SlowOpen];
 
     /// `gpu.stall.cause` on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::DriverCall => "driver_call",
+            Self::DriverLock => "driver_lock",
+            Self::DeadHolder => "dead_holder",
+            Self::SlowOpen => "slow_open",
         }
     }
 }
@@ -162,8 +182,29 @@ pub struct Xid {
     pub action: String,
     /// The process the line names.
     pub pid: Option<Pid>,
-    /// The line itself.
+    /// Who said so.
+    pub source: XidSource,
+    /// The line itself; what stands for it where the kernel log had none.
     pub line: Box<DriverLine>,
+}
+
+/// Who told of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XidSource {
+    /// A line of the kernel log.
+    KernelLog,
+    /// A probe on the driver's function for errors alone: the driver may have been told not to print.
+    DriverProbe,
+}
+
+impl XidSource {
+    /// `gpu.xid.source` on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KernelLog => "kernel_log",
+            Self::DriverProbe => "driver_probe",
+        }
+    }
 }
 
 /// Whether a source of measurements, or a device, answers.

@@ -9,10 +9,13 @@ pub mod call;
 pub mod clock;
 pub mod delivery;
 pub mod driver_log;
+pub mod driver_sums;
 pub mod field_table;
 pub mod finding;
 pub mod ids;
+pub mod lock;
 pub mod operation;
+pub mod rm;
 pub mod sample;
 pub mod signal;
 pub mod units;
@@ -21,13 +24,15 @@ pub use attribution::{Attributed, Known, Process, Workload};
 pub use call::{Call, CallKind, Caller, Edge, Inside, Layer, ThreadState};
 pub use clock::{KmsgOffset, KmsgUs, MonoNs, WallAnchor, WallNs};
 pub use delivery::Delivery;
-pub use driver_log::{DriverLine, LineKind, LogOrigin};
+pub use driver_log::{DriverLine, LineKind, LogOrigin, XidReport};
+pub use driver_sums::{LockWaits, OffCpuReason, RmCalls, Scheduling, UvmWork, UvmWorkKind};
 pub use finding::{
-    Cause, Confidence, Finding, FindingKind, Severity, Stall, StallState, Status, Victim, Xid,
+    Cause, Confidence, Finding, FindingKind, Severity, Stall, StallState, Status, Victim, Xid, XidSource,
 };
 pub use ids::{CgroupId, DeviceNode, PciAddress, Pid, StartTicks, Tid};
+pub use lock::{Holder, LockHolders, LockMode};
 pub use sample::{Absence, Field, HostField, Origin, Part, Reading, SampleValue, Samples, Subject};
-pub use signal::{CallStats, Gpu, Signal, VendorCalls};
+pub use signal::{CallStats, Gpu, ProcessRole, Signal, VendorCalls};
 pub use units::LatencyDelta;
 
 /// What correlate gives on: signals pass through it, findings are born in it.

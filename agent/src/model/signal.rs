@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use super::{
-    Call, CgroupId, DeviceNode, DriverLine, LatencyDelta, MonoNs, Origin, PciAddress, Pid, Process, Samples,
-    ThreadState, Tid,
+    Call, CgroupId, DeviceNode, DriverLine, LatencyDelta, LockHolders, LockWaits, MonoNs, Origin, PciAddress,
+    Pid, Process, RmCalls, Samples, Scheduling, ThreadState, Tid, UvmWork, XidReport,
 };
 
 /// One observation of one source.
@@ -39,6 +39,20 @@ pub enum Signal {
     Thread { at: MonoNs, pid: Pid, tid: Tid, state: ThreadState },
     /// Driver calls that ended since the previous reading, by process, device and operation.
     CallStats { at: MonoNs, stats: Box<CallStats> },
+    /// Calls into the resource manager that came back since the previous reading, by operation and status.
+    RmCalls { at: MonoNs, calls: Box<RmCalls> },
+    /// Waits for the driver's locks that ended since the previous reading.
+    LockWaits { at: MonoNs, waits: Box<LockWaits> },
+    /// What unified memory cost the node since the previous reading.
+    UvmWork { at: MonoNs, work: Box<UvmWork> },
+    /// Where the threads of a process were while they did not run, since the previous reading.
+    Scheduling { at: MonoNs, scheduling: Scheduling },
+    /// Who has a lock that somebody waits for.
+    LockHolders { at: MonoNs, holders: Box<LockHolders> },
+    /// What a process is, by what it asks the driver for.
+    Role { at: MonoNs, pid: Pid, role: ProcessRole },
+    /// The driver's function for errors was called.
+    XidReport { at: MonoNs, report: XidReport },
     /// Calls into a vendor's library that came back since the previous reading, by function and device.
     VendorCalls { at: MonoNs, calls: Box<VendorCalls> },
     /// A line of the kernel log that concerns the driver.
@@ -69,6 +83,13 @@ impl Signal {
             | Self::Call { at, .. }
             | Self::Thread { at, .. }
             | Self::CallStats { at, .. }
+            | Self::RmCalls { at, .. }
+            | Self::LockWaits { at, .. }
+            | Self::UvmWork { at, .. }
+            | Self::Scheduling { at, .. }
+            | Self::LockHolders { at, .. }
+            | Self::Role { at, .. }
+            | Self::XidReport { at, .. }
             | Self::VendorCalls { at, .. }
             | Self::DriverLog { at, .. }
             | Self::Allocation { at, .. }
@@ -276,6 +297,20 @@ pub struct Uses {
     pub end: bool,
 }
 
+/// What a process is to the driver. Its names are those of [`Uses::role`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessRole {
+    /// It has allocated an engine or a channel: it computes.
+    Workload,
+    /// It asks the resource manager and has allocated nothing that computes.
+    Monitor,
+    /// A process of this agent.
+    Agent,
+}
+
+/// The name in [`SourceState`] of the probe that [`XidReport`]s come from: a part of `probes`, which may be missing.
+pub const XID_REPORTS: &str = "xid_reports";
+
 /// A device given to a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
@@ -342,8 +377,10 @@ pub struct CallStats {
     pub cgroup: CgroupId,
     /// The node it called; `None` for an `open` that failed.
     pub device: Option<DeviceNode>,
-    /// Which system call.
+    /// Which way in.
     pub kind: super::CallKind,
+    /// The driver's function, for [`super::CallKind::Driver`].
+    pub function: Option<&'static str>,
     /// The ioctl command, as in the call; 0 for other calls.
     pub op: u32,
     /// What was added since the previous reading.

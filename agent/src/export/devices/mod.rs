@@ -110,6 +110,8 @@ impl Devices {
                 self.identities.know(gpu);
                 self.rename(gpu);
             }
+            // the driver going to sleep says nothing of its release
+            Signal::Driver { driver, .. } if driver.version.is_none() => {}
             Signal::Driver { driver, .. } => self.identities.set_driver(driver.version.as_ref()),
             Signal::Health { hw_id, subsystem, level, .. } => {
                 self.identities.set_health(hw_id, *subsystem, *level);
@@ -123,6 +125,13 @@ impl Devices {
             | Signal::Call { .. }
             | Signal::Thread { .. }
             | Signal::CallStats { .. }
+            | Signal::RmCalls { .. }
+            | Signal::LockWaits { .. }
+            | Signal::UvmWork { .. }
+            | Signal::Scheduling { .. }
+            | Signal::LockHolders { .. }
+            | Signal::Role { .. }
+            | Signal::XidReport { .. }
             | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }

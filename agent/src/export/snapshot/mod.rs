@@ -3,6 +3,8 @@
 //! In: attributed facts. Out: [`Batch`]es, which the OTLP sender takes and a Prometheus page can take as well.
 //! A pure core: no clock and no channel. Nothing fails here; what is beyond the limits is refused and counted.
 
+mod driver;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use super::series::{Key, Limits, Table};
 use super::stalls::Stalls;
 use super::whose::{Whose, process_of};
 use super::workloads::Workloads;
-use crate::model::operation::Majors;
+use crate::model::operation::{Majors, Operation};
 use crate::model::signal::DeviceState;
 use crate::model::{
     Attributed, CallStats, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Signal, Stall, VendorCalls,
@@ -102,6 +104,10 @@ impl Snapshot {
         });
         match &fact.item {
             Fact::Reading(Signal::CallStats { at, stats }) => self.calls(fact, *at, stats),
+            Fact::Reading(Signal::RmCalls { at, calls }) => self.rm_calls(fact, *at, calls),
+            Fact::Reading(Signal::LockWaits { at, waits }) => self.lock_waits(fact, *at, waits),
+            Fact::Reading(Signal::UvmWork { at, work }) => self.uvm_work(*at, work),
+            Fact::Reading(Signal::Scheduling { at, scheduling }) => self.scheduling(fact, *at, scheduling),
             Fact::Reading(Signal::Gpu { at, gpu }) => {
                 self.gpu(gpu, *at);
                 self.devices.push(fact);
@@ -126,6 +132,9 @@ impl Snapshot {
                 | Signal::Process { .. }
                 | Signal::Call { .. }
                 | Signal::Thread { .. }
+                | Signal::LockHolders { .. }
+                | Signal::Role { .. }
+                | Signal::XidReport { .. }
                 | Signal::DriverLog { .. }
                 | Signal::Allocation { .. }
                 | Signal::Tick { .. }
@@ -185,7 +194,8 @@ impl Snapshot {
         if stats.latency.count() == 0 && stats.latency.errors == 0 {
             return;
         }
-        let operation = self.majors.operation(stats.kind, stats.op, stats.device);
+        let function = || stats.function.map(Operation::Named);
+        let operation = self.majors.operation(stats.kind, stats.op, stats.device).or_else(function);
         let attributes = || {
             let mut attributes = Attributes::new();
             attributes.extend(stats.device.map(|device| ("gpu.driver.device", device.to_string())));

@@ -1,20 +1,21 @@
 //! Calls that hang: from repeated looks at the in-flight map to entries, thread states and ends.
 //!
 //! In: the map's entries at each scan, ends from the ring buffer, a look at each thread. Out: [`Signal`]s.
-//! What can go wrong: a return may be lost on two ways. An entry that only *outside* can close is closed so; an entry
-//! that vanished without an event is closed one scan later. Both are counted.
+//! A thread's entries nest by the time they began: the outermost is looked at, and what is found holds for all of them.
+//! What can go wrong: a return may be lost on three ways. An entry that only *outside* can close is closed so; one that
+//! vanished without an event is closed one scan later; one of an inner layer that is older than its thread's system call
+//! is a leftover. All are counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use warpgauge_ebpf::calls::{InFlight, InFlightKey, SlowCall, flags};
+use warpgauge_ebpf::calls::{InFlight, InFlightKey, SlowCall, flags, layer};
 
 use crate::model::{Inside, MonoNs, Pid, Signal, ThreadState, Tid};
 use crate::telemetry::Counter;
 
-use super::call_signal::{enter, exit};
+use super::call_signal::{Names, enter, exit};
 use super::inside::Sample;
-use super::majors::Majors;
 
 /// What a look at a thread gave.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +43,8 @@ pub struct Tracker {
     calls: BTreeMap<InFlightKey, Announced>,
     /// Entries to be deleted from the map; used again from scan to scan.
     over: Vec<(InFlightKey, InFlight)>,
+    /// The entries of one thread, the outermost first; used again.
+    nest: Vec<(InFlightKey, InFlight)>,
     lost_returns: Counter,
 }
 
@@ -60,52 +63,83 @@ struct Announced {
 impl Tracker {
     /// Calls are announced once they last `slow`; the kernel programs report the end of calls at least that long.
     pub fn new(slow: Duration, lost_returns: Counter) -> Self {
-        Self { slow, calls: BTreeMap::new(), over: Vec::new(), lost_returns }
+        Self { slow, calls: BTreeMap::new(), over: Vec::new(), nest: Vec::new(), lost_returns }
     }
 
     /// The kernel reports the end of a slow call.
-    pub fn ended(&mut self, event: &SlowCall, majors: &Majors, emit: &mut impl FnMut(Signal)) {
+    pub fn ended(&mut self, event: &SlowCall, names: &Names, emit: &mut impl FnMut(Signal)) {
+        if is_the_kernels_own(&event.call) {
+            return;
+        }
         let announced = self.calls.get(&event.key).is_some_and(|known| same(&known.call, &event.call));
         if announced {
             self.calls.remove(&event.key);
         } else {
-            emit(enter(&event.key, &event.call, majors));
+            emit(enter(&event.key, &event.call, names));
         }
-        emit(exit(MonoNs(event.end_ns), Some(event.ret), &event.key, &event.call, majors));
+        emit(exit(MonoNs(event.end_ns), Some(event.ret), &event.key, &event.call, names));
     }
 
-    /// Goes through the map's entries. Gives back those that are proven to be over: delete them. `now` is a time at
-    /// which all ends so far had been told, so that a call followed by another slow one has ended unseen.
+    /// Goes through the map's entries, ordered by thread. Gives back those that are proven to be over: delete them. `now`
+    /// is a time at which all ends so far had been told, so that a call followed by another slow one has ended unseen.
     pub fn scan(
         &mut self,
         now: MonoNs,
         entries: &[(InFlightKey, InFlight)],
-        majors: &Majors,
+        names: &Names,
         node: &mut impl Node,
         emit: &mut impl FnMut(Signal),
     ) -> &[(InFlightKey, InFlight)] {
         self.over.clear();
-        for (key, call) in entries {
-            let old_enough = now.since(MonoNs(call.enter_ns)).is_some_and(|age| age >= self.slow);
-            if !old_enough {
-                continue;
-            }
-            if call.flags & flags::PATH_UNREAD != 0 {
-                self.look_at_unread(key, call, node);
-                continue;
-            }
-            self.announce(*key, call, now, majors, emit);
-            self.look_at(*key, call, now, majors, node, emit);
+        let mut nest = std::mem::take(&mut self.nest);
+        for of_thread in entries.chunk_by(|(a, _), (b, _)| a.tid == b.tid) {
+            nest.clear();
+            nest.extend(of_thread.iter().filter(|(_, call)| !is_the_kernels_own(call)));
+            self.scan_thread(&mut nest, now, names, node, emit);
         }
-        self.look_for_unseen(now, majors, node, emit);
-        self.close_vanished(now, majors, emit);
+        self.nest = nest;
+        self.look_for_unseen(now, names, node, emit);
+        self.close_vanished(now, names, emit);
         &self.over
     }
 
+    /// One thread's entries: what cannot be is taken out, what lasts is announced, and one look is for all.
+    fn scan_thread(
+        &mut self,
+        nest: &mut Vec<(InFlightKey, InFlight)>,
+        now: MonoNs,
+        names: &Names,
+        node: &mut impl Node,
+        emit: &mut impl FnMut(Signal),
+    ) {
+        let syscall = nest.iter().find(|(key, _)| key.layer == layer::SYSCALL).map(|(_, call)| call.enter_ns);
+        nest.retain(|(key, call)| {
+            let is_left_over = syscall.is_some_and(|began| call.enter_ns < began);
+            if is_left_over && is_still(key, call, node) {
+                self.over.push((*key, *call));
+                self.close_lost(now, key, call, names, emit);
+            }
+            !is_left_over
+        });
+        nest.sort_unstable_by_key(|(key, call)| (call.enter_ns, key.layer));
+        nest.retain(|(key, call)| {
+            let old_enough = now.since(MonoNs(call.enter_ns)).is_some_and(|age| age >= self.slow);
+            if old_enough && call.flags & flags::PATH_UNREAD != 0 {
+                self.look_at_unread(key, call, node);
+                return false;
+            }
+            old_enough
+        });
+        for (key, call) in nest.iter() {
+            self.announce(*key, call, now, names, emit);
+        }
+        self.look_at(nest, now, names, node, emit);
+    }
+
     /// Nobody will look any more: each call is closed at the last sign of it.
-    pub fn forget(&mut self, majors: &Majors, emit: &mut impl FnMut(Signal)) {
+    pub fn forget(&mut self, names: &Names, emit: &mut impl FnMut(Signal)) {
         for (key, known) in std::mem::take(&mut self.calls) {
-            emit(exit(known.last_seen, None, &key, &known.call, majors));
+            emit(exit(known.last_seen, None, &key, &known.call, names));
         }
     }
 
@@ -119,7 +153,7 @@ impl Tracker {
         key: InFlightKey,
         call: &InFlight,
         now: MonoNs,
-        majors: &Majors,
+        names: &Names,
         emit: &mut impl FnMut(Signal),
     ) {
         if let Some(known) = self.calls.get_mut(&key) {
@@ -129,35 +163,50 @@ impl Tracker {
             }
             // the thread is in another call by now, and nobody said how the former one ended
             let former = known.call;
-            self.close_lost(now, &key, &former, majors, emit);
+            self.close_lost(now, &key, &former, names, emit);
         }
-        emit(enter(&key, call, majors));
+        emit(enter(&key, call, names));
         let known = Announced { call: *call, sample: None, last_seen: now, missing: false, seen: true };
         self.calls.insert(key, known);
     }
 
+    /// Looks at the thread once, as what it is in outermost says. What is found holds for all that is within.
     fn look_at(
         &mut self,
-        key: InFlightKey,
-        call: &InFlight,
+        nest: &[(InFlightKey, InFlight)],
         now: MonoNs,
-        majors: &Majors,
+        names: &Names,
         node: &mut impl Node,
         emit: &mut impl FnMut(Signal),
     ) {
-        let Some(known) = self.calls.get_mut(&key) else { return };
-        (known.seen, known.missing) = (true, false);
-        let seen = node.look(&key, call, known.sample.as_ref());
-        let outside = seen.state.inside == Inside::Outside;
+        let Some((outer, outer_call)) = nest.first() else { return };
+        for (key, _) in nest {
+            if let Some(known) = self.calls.get_mut(key) {
+                (known.seen, known.missing) = (true, false);
+            }
+        }
+        let before = self.calls.get(outer).and_then(|known| known.sample);
+        let look = node.look(outer, outer_call, before.as_ref());
+        let outside = look.state.inside == Inside::Outside;
         // it may have returned between the walk and the look: then its end is on its way, and nothing is proven
-        if outside && !is_still(&key, call, node) {
+        if outside && !is_still(outer, outer_call, node) {
             return;
         }
-        (known.sample, known.last_seen) = (seen.sample, now);
-        emit(Signal::Thread { at: now, pid: Pid(call.tgid), tid: Tid(key.tid), state: seen.state });
+        if let Some(known) = self.calls.get_mut(outer) {
+            known.sample = look.sample;
+        }
+        for (key, _) in nest {
+            if let Some(known) = self.calls.get_mut(key) {
+                known.last_seen = now;
+            }
+        }
+        let (pid, tid) = (Pid(outer_call.tgid), Tid(outer.tid));
+        emit(Signal::Thread { at: now, pid, tid, state: look.state });
         if outside {
-            self.over.push((key, *call));
-            self.close_lost(now, &key, call, majors, emit);
+            for (key, call) in nest.iter().rev().filter(|(key, call)| is_still(key, call, node)) {
+                self.over.push((*key, *call));
+                self.close_lost(now, key, call, names, emit);
+            }
         }
     }
 
@@ -173,21 +222,32 @@ impl Tracker {
     fn look_for_unseen(
         &mut self,
         now: MonoNs,
-        majors: &Majors,
+        names: &Names,
         node: &mut impl Node,
         emit: &mut impl FnMut(Signal),
     ) {
         let unseen = self.calls.iter().filter(|(_, known)| !known.seen);
-        let unseen: Vec<_> = unseen.map(|(key, known)| (*key, known.call)).collect();
-        for (key, call) in unseen {
-            if is_still(&key, &call, node) {
-                self.look_at(key, &call, now, majors, node, emit);
+        let mut unseen: Vec<_> = unseen.map(|(key, known)| (*key, known.call)).collect();
+        unseen.retain(|(key, call)| is_still(key, call, node));
+        for nest in unseen.chunk_by_mut(|(a, _), (b, _)| a.tid == b.tid) {
+            nest.sort_unstable_by_key(|(key, call)| (call.enter_ns, key.layer));
+            let tid = nest.first().map_or(0, |(key, _)| key.tid);
+            let whole = InFlightKey { tid, layer: layer::SYSCALL }..=InFlightKey { tid, layer: layer::LOCK };
+            if self.calls.range(whole).all(|(_, known)| !known.seen) {
+                self.look_at(nest, now, names, node, emit);
+                continue;
+            }
+            // the thread was looked at for another of its entries
+            for (key, _) in nest.iter() {
+                if let Some(known) = self.calls.get_mut(key) {
+                    (known.seen, known.missing, known.last_seen) = (true, false, now);
+                }
             }
         }
     }
 
     /// An end may be on its way through the ring buffer while its entry is gone: it gets one scan's time.
-    fn close_vanished(&mut self, now: MonoNs, majors: &Majors, emit: &mut impl FnMut(Signal)) {
+    fn close_vanished(&mut self, now: MonoNs, names: &Names, emit: &mut impl FnMut(Signal)) {
         let lost = &self.lost_returns;
         self.calls.retain(|key, known| {
             if std::mem::replace(&mut known.seen, false) {
@@ -195,7 +255,7 @@ impl Tracker {
             }
             if known.missing {
                 lost.add(1);
-                emit(exit(now, None, key, &known.call, majors));
+                emit(exit(now, None, key, &known.call, names));
             }
             !std::mem::replace(&mut known.missing, true)
         });
@@ -206,12 +266,13 @@ impl Tracker {
         now: MonoNs,
         key: &InFlightKey,
         call: &InFlight,
-        majors: &Majors,
+        names: &Names,
         emit: &mut impl FnMut(Signal),
     ) {
-        self.calls.remove(key);
         self.lost_returns.add(1);
-        emit(exit(now, None, key, call, majors));
+        if self.calls.remove(key).is_some() {
+            emit(exit(now, None, key, call, names));
+        }
     }
 }
 
@@ -220,7 +281,12 @@ fn is_still(key: &InFlightKey, call: &InFlight, node: &mut impl Node) -> bool {
     node.entry(key).is_some_and(|entry| same(&entry, call))
 }
 
-/// A thread makes one call at a time, so thread and time name a call.
+/// Work that a thread of the kernel does for whoever needs it: nobody hangs in it.
+fn is_the_kernels_own(call: &InFlight) -> bool {
+    call.flags & flags::KERNEL_THREAD != 0
+}
+
+/// A thread makes one call of a layer at a time, so thread and time name a call.
 fn same(a: &InFlight, b: &InFlight) -> bool {
     a.enter_ns == b.enter_ns
 }

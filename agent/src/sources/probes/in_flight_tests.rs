@@ -21,11 +21,14 @@ fn end(enter_ms: u64, end_ms: u64) -> SlowCall {
 /// What threads do, and what the map has by the time it is asked again.
 struct Scripted {
     verdict: Inside,
-    map: Vec<InFlight>,
+    map: Vec<(InFlightKey, InFlight)>,
+    /// The layers it was looked at for.
+    looked: Vec<u32>,
 }
 
 impl Node for Scripted {
-    fn look(&mut self, _: &InFlightKey, _: &InFlight, _: Option<&Sample>) -> Look {
+    fn look(&mut self, key: &InFlightKey, _: &InFlight, _: Option<&Sample>) -> Look {
+        self.looked.push(key.layer);
         let inside = self.verdict;
         Look {
             state: ThreadState { state: None, wait: None, launcher: false, inside, utime: None, stime: None },
@@ -34,8 +37,7 @@ impl Node for Scripted {
     }
 
     fn entry(&mut self, key: &InFlightKey) -> Option<InFlight> {
-        assert_eq!(*key, KEY);
-        self.map.first().copied()
+        self.map.iter().find(|(known, _)| known == key).map(|(_, call)| *call)
     }
 }
 
@@ -59,16 +61,27 @@ impl Story {
 
     /// Scans a map that is another one when it is asked again.
     fn scan_then(&mut self, now_ms: u64, entries: &[InFlight], then: &[InFlight]) -> usize {
-        let entries: Vec<_> = entries.iter().map(|call| (KEY, *call)).collect();
-        let mut node = Scripted { verdict: self.verdict, map: then.to_vec() };
+        let of_one_layer = |calls: &[InFlight]| calls.iter().map(|call| (KEY, *call)).collect::<Vec<_>>();
+        self.scan_nest(now_ms, &of_one_layer(entries), &of_one_layer(then)).0.len()
+    }
+
+    /// Scans entries of several layers; gives the layers to delete, and those that were looked at.
+    fn scan_nest(
+        &mut self,
+        now_ms: u64,
+        entries: &[(InFlightKey, InFlight)],
+        then: &[(InFlightKey, InFlight)],
+    ) -> (Vec<u32>, Vec<u32>) {
+        let mut node = Scripted { verdict: self.verdict, map: then.to_vec(), looked: Vec::new() };
         let said = &mut self.said;
         let mut emit = |signal| said.push(words(&signal));
-        self.tracker.scan(MonoNs(now_ms * MS), &entries, &Majors::default(), &mut node, &mut emit).len()
+        let over = self.tracker.scan(MonoNs(now_ms * MS), entries, &Names::default(), &mut node, &mut emit);
+        (over.iter().map(|(key, _)| key.layer).collect(), node.looked)
     }
 
     fn end(&mut self, event: &SlowCall) {
         let said = &mut self.said;
-        self.tracker.ended(event, &Majors::default(), &mut |signal| said.push(words(&signal)));
+        self.tracker.ended(event, &Names::default(), &mut |signal| said.push(words(&signal)));
     }
 
     fn said(&mut self) -> String {
@@ -216,7 +229,7 @@ fn calls_that_nobody_watches_any_more_are_closed_at_the_last_sign_of_them() {
     story.scan(1800, &[]);
     story.said();
     let said = &mut story.said;
-    story.tracker.forget(&Majors::default(), &mut |signal| said.push(words(&signal)));
+    story.tracker.forget(&Names::default(), &mut |signal| said.push(words(&signal)));
     assert_eq!((story.said().as_str(), story.tracker.open()), ("lost 1550", 0));
     assert_eq!(story.tracker.lost_returns.get(), 0, "the return may still come, only nobody will see it");
 }
@@ -230,4 +243,75 @@ fn an_open_of_an_unread_path_is_not_announced_but_does_not_stay() {
     assert_eq!(story.scan_then(9250, &[opening], &[]), 0);
     assert_eq!(story.scan(9500, &[opening]), 1);
     assert_eq!((story.said().as_str(), story.tracker.lost_returns.get()), ("", 0), "it may be of any file");
+}
+
+/// An entry of a layer, as the map has it.
+fn of_layer(layer: u32, enter_ms: u64) -> (InFlightKey, InFlight) {
+    let kind = match layer {
+        layer::SYSCALL => kind::IOCTL,
+        layer::FAULT => kind::FAULT,
+        layer::DRIVER => kind::RM,
+        _ => kind::LOCK,
+    };
+    (InFlightKey { tid: 78, layer }, InFlight { kind, ..call(enter_ms) })
+}
+
+#[test]
+fn entries_of_a_thread_are_announced_apart_and_looked_at_once() {
+    let mut story = Story::new();
+    let nest = [of_layer(layer::SYSCALL, 1000), of_layer(layer::DRIVER, 1001), of_layer(layer::LOCK, 1100)];
+    assert_eq!(story.scan_nest(1300, &nest, &nest), (vec![], vec![layer::SYSCALL]));
+    assert_eq!(story.said(), "enter 1000, enter 1001, thread 1300", "the lock's wait is short so far");
+    assert_eq!(story.scan_nest(1550, &nest, &nest), (vec![], vec![layer::SYSCALL]));
+    assert_eq!(story.said(), "enter 1100, thread 1550");
+    let lock = SlowCall { key: nest[2].0, end_ns: 1600 * MS, ret: 0, call: nest[2].1 };
+    story.end(&lock);
+    story.end(&end(1000, 1700));
+    assert_eq!(story.said(), "exit 1600, exit 1700");
+    assert_eq!(story.tracker.open(), 1, "the driver's own end is still to come");
+}
+
+#[test]
+fn the_outermost_is_the_one_that_began_first() {
+    let mut story = Story::new();
+    let fault_within = [of_layer(layer::FAULT, 1010), of_layer(layer::DRIVER, 1000)];
+    assert_eq!(story.scan_nest(1300, &fault_within, &fault_within).1, [layer::DRIVER]);
+    assert_eq!(story.said(), "enter 1000, enter 1010, thread 1300");
+    let fault = [of_layer(layer::FAULT, 2000)];
+    assert_eq!(story.scan_nest(2300, &fault, &fault).1, [layer::FAULT]);
+}
+
+#[test]
+fn a_thread_that_is_outside_is_outside_of_all() {
+    let mut story = Story::new();
+    let nest = [of_layer(layer::SYSCALL, 1000), of_layer(layer::DRIVER, 1001), of_layer(layer::LOCK, 1002)];
+    story.scan_nest(1300, &nest, &nest);
+    story.said();
+    story.verdict = Inside::Outside;
+    // the lock's end is on its way
+    let over = story.scan_nest(1550, &nest, &nest[..2]).0;
+    assert_eq!(over, [layer::DRIVER, layer::SYSCALL]);
+    assert_eq!(story.said(), "thread 1550, lost 1550, lost 1550");
+    assert_eq!((story.tracker.open(), story.tracker.lost_returns.get()), (1, 2));
+}
+
+#[test]
+fn what_is_older_than_its_threads_system_call_is_a_leftover() {
+    let mut story = Story::new();
+    let before = [of_layer(layer::SYSCALL, 1000), of_layer(layer::DRIVER, 1001)];
+    story.scan_nest(1300, &before, &before);
+    story.said();
+    let after = [of_layer(layer::SYSCALL, 1400), of_layer(layer::DRIVER, 1001)];
+    assert_eq!(story.scan_nest(1500, &after, &after).0, [layer::DRIVER], "young as the call is");
+    assert_eq!((story.said().as_str(), story.tracker.lost_returns.get()), ("lost 1500", 1));
+}
+
+#[test]
+fn threads_of_the_kernel_are_nobodys_victims() {
+    let mut story = Story::new();
+    let (key, call) = of_layer(layer::DRIVER, 1000);
+    let own = InFlight { kind: kind::SERVICE, flags: flags::KERNEL_THREAD, ..call };
+    assert_eq!(story.scan_nest(9000, &[(key, own)], &[(key, own)]), (vec![], vec![]));
+    story.end(&SlowCall { key, end_ns: 9100 * MS, ret: 0, call: own });
+    assert_eq!((story.said().as_str(), story.tracker.open()), ("", 0));
 }

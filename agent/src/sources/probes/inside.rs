@@ -7,19 +7,22 @@
 use crate::host::{HostRoot, mono_now};
 use crate::model::{Inside, MonoNs, Pid, Tid};
 
+use super::syscalls::Syscalls;
 use super::thread_files::{Reading, SyscallText, ThreadFiles};
 
 /// What a thread must be seen doing to be inside its call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected<'a> {
-    /// Numbers of the system call on this architecture; any of them will do.
-    pub syscalls: &'a [u64],
+    /// The system calls it may be in.
+    pub syscalls: Syscalls<'a>,
     /// Positions and low 32 bits of arguments that must match.
     pub arguments: [Option<(usize, u32)>; 2],
     /// The call may go on after its system call has returned (a `close`).
     pub outlives_syscall: bool,
     /// The kernel has seen the thread exiting.
     pub dying: bool,
+    /// No return is ever missed: only proof to the contrary ends the call, and how times grow is none.
+    pub sure: bool,
 }
 
 /// The times of a thread at one moment, to be compared with a later one.
@@ -71,22 +74,28 @@ fn verdict(reading: &Reading, expected: &Expected<'_>, growth: Option<Growth>) -
             Inside::Outside | Inside::Unknown => Inside::Unknown,
         };
     }
-    match reading.syscall {
-        SyscallText::In { number, arguments } if expected.is(number, &arguments) => Inside::Inside,
-        SyscallText::In { .. } => Inside::Outside,
-        SyscallText::NotInAny if expected.outlives_syscall => by_times(reading, growth),
-        SyscallText::NotInAny => Inside::Outside,
-        SyscallText::Running | SyscallText::Unreadable => by_times(reading, growth),
+    let by_times = || match by_times(reading, growth) {
+        Inside::Outside if expected.sure => Inside::Unknown,
+        judged => judged,
+    };
+    match (reading.syscall, expected.syscalls) {
+        (SyscallText::Running | SyscallText::Unreadable, _) | (_, Syscalls::Any) => by_times(),
+        (SyscallText::In { number, arguments }, Syscalls::OneOf(numbers)) => {
+            let is_it = numbers.contains(&number) && expected.has(&arguments);
+            if is_it { Inside::Inside } else { Inside::Outside }
+        }
+        (SyscallText::NotInAny, Syscalls::OneOf(_)) if expected.outlives_syscall => by_times(),
+        (SyscallText::NotInAny, Syscalls::OneOf(_)) => Inside::Outside,
     }
 }
 
 impl Expected<'_> {
-    fn is(&self, number: u64, arguments: &[u64; 6]) -> bool {
+    fn has(&self, arguments: &[u64; 6]) -> bool {
         let matches = |(position, want): &(usize, u32)| {
             // the upper half of an `int` argument is whatever the caller left there
             arguments.get(*position).is_some_and(|got| *got as u32 == *want)
         };
-        self.syscalls.contains(&number) && self.arguments.iter().flatten().all(matches)
+        self.arguments.iter().flatten().all(matches)
     }
 }
 

@@ -9,11 +9,15 @@ const IOCTL: [u64; 1] = [16];
 const SECOND: u64 = 1_000_000_000;
 
 fn ioctl() -> Expected<'static> {
-    Expected { syscalls: &IOCTL, arguments: [Some((0, 7)), Some((1, 0xc020_462a))], ..Expected::default() }
+    Expected {
+        syscalls: Syscalls::OneOf(&IOCTL),
+        arguments: [Some((0, 7)), Some((1, 0xc020_462a))],
+        ..Expected::default()
+    }
 }
 
 fn close() -> Expected<'static> {
-    Expected { syscalls: &[3], outlives_syscall: true, ..Expected::default() }
+    Expected { syscalls: Syscalls::OneOf(&[3]), outlives_syscall: true, ..Expected::default() }
 }
 
 fn within(number: u64, fd: u64, op: u64) -> SyscallText {
@@ -22,7 +26,7 @@ fn within(number: u64, fd: u64, op: u64) -> SyscallText {
 
 /// A thread with these times (in ticks), one second after a sample at zero.
 fn seen(state: char, utime: u64, stime: u64, syscall: SyscallText) -> Reading {
-    Reading { stat: Some(Stat { state, utime, stime, start: 5 }), syscall, gone: false }
+    Reading { stat: Some(Stat { state, utime, stime, start: 5, parent: 1 }), syscall, gone: false }
 }
 
 fn verdict_of(reading: &Reading, expected: &Expected<'_>) -> Inside {
@@ -74,6 +78,37 @@ fn a_close_goes_on_behind_its_system_call() {
     assert_eq!(verdict_of(&seen('S', 0, 0, SyscallText::NotInAny), &close()), Inside::Unknown);
     assert_eq!(verdict_of(&seen('S', 0, 0, within(3, 7, 0)), &close()), Inside::Inside);
     assert_eq!(verdict_of(&seen('S', 0, 0, within(1, 7, 0)), &close()), Inside::Outside);
+}
+
+#[test]
+fn a_fault_may_happen_in_any_system_call_and_outside_of_all() {
+    let fault = Expected { syscalls: Syscalls::Any, ..Expected::default() };
+    for text in [SyscallText::NotInAny, SyscallText::Running, within(202, 0, 0)] {
+        assert_eq!(verdict_of(&seen('D', 0, 0, text), &fault), Inside::Inside, "{text:?}");
+        assert_eq!(verdict_of(&seen('R', 0, 90, text), &fault), Inside::Inside, "{text:?}");
+        assert_eq!(verdict_of(&seen('S', 0, 0, text), &fault), Inside::Unknown, "{text:?}");
+        assert_eq!(verdict_of(&seen('R', 90, 0, text), &fault), Inside::Outside, "{text:?}");
+    }
+}
+
+#[test]
+fn where_no_return_is_missed_only_a_proof_is_outside() {
+    let sure = Expected { sure: true, ..ioctl() };
+    for (reading, want) in [
+        (seen('R', 90, 0, SyscallText::Running), Inside::Unknown),
+        (seen('R', 90, 0, SyscallText::Unreadable), Inside::Unknown),
+        (seen('R', 0, 90, SyscallText::Running), Inside::Inside),
+        (seen('S', 0, 0, within(16, 7, 0xc020_462a)), Inside::Inside),
+        (seen('S', 0, 0, within(0, 7, 0)), Inside::Outside),
+        (seen('S', 0, 0, SyscallText::NotInAny), Inside::Outside),
+    ] {
+        assert_eq!(verdict_of(&reading, &sure), want, "{reading:?}");
+    }
+    let gone = Reading { stat: None, syscall: SyscallText::Unreadable, gone: true };
+    assert_eq!(verdict_of(&gone, &sure), Inside::Unknown);
+    assert_eq!(verdict_of(&gone, &Expected { dying: true, ..sure }), Inside::Outside);
+    let fault = Expected { syscalls: Syscalls::Any, sure: true, ..Expected::default() };
+    assert_eq!(verdict_of(&seen('R', 90, 0, within(202, 0, 0)), &fault), Inside::Unknown);
 }
 
 #[test]

@@ -73,6 +73,12 @@ pub enum LoadError {
     /// The kernel refused to attach a program.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// perf has no kprobes.
+    #[error("perf has no kprobe PMU")]
+    NoKprobePmu,
+    /// A probe that is off is asked for.
+    #[error("the probe {0} is off: see why in `warpgauge doctor`")]
+    Off(&'static str),
     /// A map does not work.
     #[error("kernel map: {}", chain(.0))]
     Map(#[from] MapError),
@@ -126,16 +132,19 @@ impl LoadError {
         Some(Lack { reason, what: self.to_string(), remedy })
     }
 
-    fn denied(&self) -> bool {
+    /// It was a matter of rights.
+    pub fn denied(&self) -> bool {
         match self {
             Self::Object(error) => is_denied(error),
             Self::Map(error) => is_denied(error),
             Self::Program { denied, .. } => *denied,
             Self::TracefsDenied => true,
             // perf answers "access denied" for rights; binding a program does so for other reasons
-            Self::Attach(AttachError::Open { source, .. } | AttachError::Event { source, .. }) => {
-                source.kind() == io::ErrorKind::PermissionDenied
-            }
+            Self::Attach(
+                AttachError::Open { source, .. }
+                | AttachError::Event { source, .. }
+                | AttachError::Define { source, .. },
+            ) => source.kind() == io::ErrorKind::PermissionDenied,
             Self::Attach(error) => is_denied(error),
             _ => false,
         }

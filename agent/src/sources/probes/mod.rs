@@ -4,23 +4,46 @@
 //! What can go wrong: much of it may be missing on a node (BTF, tracefs, rights, the object itself): each is reported
 //! as [`Exit::Unavailable`] with its remedy. Once at work, losses are counted in the kernel and published.
 //!
-//! Reading order: [`tactics`] (what is observed, and how) → [`object`] (loading) → [`watch`] (the loop's body) →
-//! [`in_flight`] and [`inside`] (calls that hang) → [`stats`] (calls that ended); and [`unload`], on its own.
+//! Reading order: [`tactics`] (what is observed, and how) → [`functions`], [`symbols`] and [`hooks`] (what that comes
+//! down to with this driver) → [`object`] and [`attached`] (loading, attaching) → [`watch`] (the loop's body) →
+//! [`in_flight`] and [`inside`] (calls that hang), [`locks`] (who has them), [`events`] → [`readings`]: [`stats`] and
+//! [`rm_calls`] (calls that ended), [`processes`], [`schedule`] (who is followed) → [`upkeep`] (a driver loaded again, the
+//! probes' own cost); and [`unload`], on its own.
 
+pub mod attached;
 pub mod btf;
 pub mod call_signal;
+pub mod cost;
+pub mod events;
+pub mod functions;
+pub mod groups;
+pub mod hooks;
 pub mod in_flight;
 pub mod inside;
 pub mod kernel;
 pub mod load_error;
+pub mod locks;
 pub mod majors;
 pub mod map_bytes;
 pub mod object;
 pub mod offsets;
+pub mod processes;
+pub mod readings;
+pub mod refusal;
+pub mod reload;
+pub mod report;
+pub mod rm_calls;
+pub mod run_stats;
+pub mod schedule;
 pub mod stats;
+pub mod symbols;
+pub mod syscalls;
 pub mod tactics;
 pub mod thread_files;
+pub mod totals;
 pub mod unload;
+pub mod upkeep;
+pub mod verify;
 pub mod watch;
 
 use std::fs;
@@ -40,17 +63,25 @@ use crate::model::Signal;
 use crate::model::signal::SourceState;
 use crate::telemetry::Telemetry;
 
+use super::worker::board::Board;
 use super::{Exit, Lack, Outlet, Source};
+use attached::Driver;
 use btf::Btf;
+use cost::Budget;
+use groups::Group;
 use in_flight::Tracker;
 use kernel::{Kernel, Support};
 use load_error::{LoadError, RIGHTS};
 use majors::Majors;
 use object::{Loaded, Settings};
 use offsets::Offsets;
-use tactics::Choice;
+use refusal::Refusal;
+use report::Report;
+use schedule::Order;
+use tactics::{Choice, PROBES, Probe};
 use thread_files::ThreadFiles;
 use unload::UnloadAttempt;
+use upkeep::Upkeep;
 use watch::Watch;
 
 /// A call this long is announced while it lasts, and its end is reported. Half of the shortest useful threshold.
@@ -71,12 +102,15 @@ pub struct Probes {
     /// It was said that system calls of threads cannot be seen.
     said_blind: bool,
     unloads: Option<mpsc::Sender<UnloadAttempt>>,
+    orders: Option<mpsc::Receiver<Order>>,
+    board: Board,
 }
 
-/// What is known and chosen before the first signal.
+/// What is known and at work before the first signal.
 struct Ready {
     kernel: Kernel,
-    choices: Vec<Choice>,
+    driver: Driver,
+    group: Group,
     majors: Majors,
     loaded: Loaded,
 }
@@ -84,7 +118,15 @@ struct Ready {
 impl Probes {
     /// Touches nothing yet.
     pub fn new(config: ProbesConfig, host: HostRoot, telemetry: &Telemetry) -> Self {
-        Self { config, host, telemetry: telemetry.clone(), said_blind: false, unloads: None }
+        Self {
+            config,
+            host,
+            telemetry: telemetry.clone(),
+            said_blind: false,
+            unloads: None,
+            orders: None,
+            board: Board::default(),
+        }
     }
 
     /// Tells `holder` of every attempt to unload the driver. Nothing waits for it: of a full channel it learns enough.
@@ -94,30 +136,18 @@ impl Probes {
         self
     }
 
-    fn publish(&self, ready: &Ready) {
-        for choice in &ready.choices {
-            let probe = choice.probe.name();
-            let broken = ready.loaded.broken.iter().find(|(broken, _)| *broken == choice.probe);
-            let refused = |tactic: tactics::Tactic, reason| {
-                let labels = [("probe", probe), ("tactic", tactic.name()), ("reason", reason)];
-                self.telemetry.gauge("warpgauge.probe.refused", &labels).set(1);
-            };
-            choice.refused.iter().for_each(|(tactic, reason)| refused(*tactic, *reason));
-            match (choice.tactic, broken) {
-                (Some(tactic), None) => {
-                    let labels = [("probe", probe), ("tactic", tactic.name())];
-                    self.telemetry.gauge("warpgauge.probe.info", &labels).set(1);
-                    tracing::info!(probe, tactic = tactic.name(), "probe is at work");
-                }
-                (Some(tactic), Some((_, error))) => {
-                    refused(tactic, "refused_by_kernel");
-                    tracing::warn!(probe, tactic = tactic.name(), %error, "probe is off");
-                }
-                (None, _) => tracing::info!(probe, refused = ?choice.refused, "probe is off"),
-            }
-        }
-        let bytes = map_bytes::map_bytes(ready.kernel.possible_cpus);
-        self.telemetry.gauge("warpgauge.probe.map.bytes", &[]).set(bytes);
+    /// Takes orders to follow processes.
+    #[must_use]
+    pub fn following(mut self, orders: mpsc::Receiver<Order>) -> Self {
+        self.orders = Some(orders);
+        self
+    }
+
+    /// Puts up there what is given up for its cost.
+    #[must_use]
+    pub fn on_board(mut self, board: Board) -> Self {
+        self.board = board;
+        self
     }
 
     /// Once, not at every restart: the calls are followed all the same.
@@ -128,14 +158,6 @@ impl Probes {
                 remedy = RIGHTS,
                 "The system calls of threads may not be seen (CAP_SYS_PTRACE): stalls are told with low confidence."
             );
-        }
-    }
-
-    /// Nothing is at work any more; what was refused stays true.
-    fn retract(&self, choices: &[Choice]) {
-        for (choice, tactic) in choices.iter().filter_map(|choice| Some((choice, choice.tactic?))) {
-            let labels = [("probe", choice.probe.name()), ("tactic", tactic.name())];
-            self.telemetry.gauge("warpgauge.probe.info", &labels).set(0);
         }
     }
 }
@@ -155,17 +177,23 @@ impl Source for Probes {
             Ok(ready) => ready,
             Err(errors) => return exit(errors, kernel::locked_down(&self.host)),
         };
-        self.publish(&ready);
+        let mut report = Report::new(&self.telemetry, &self.board);
+        report.publish(ready.loaded.attached.choices());
+        let bytes = map_bytes::map_bytes(ready.kernel.possible_cpus);
+        self.telemetry.gauge("warpgauge.probe.map.bytes", &[]).set(bytes);
         self.say_if_blind();
-        let choices = ready.choices.clone();
-        let exit = self.watch(ready, outlet, stop).await;
-        self.retract(&choices);
-        exit
+        self.watch(ready, report, outlet, stop).await
     }
 }
 
 impl Probes {
-    async fn watch(&self, mut ready: Ready, outlet: &Outlet, stop: &CancellationToken) -> Exit {
+    async fn watch(
+        &mut self,
+        mut ready: Ready,
+        report: Report,
+        outlet: &Outlet,
+        stop: &CancellationToken,
+    ) -> Exit {
         let host_pids = ready.kernel.host_pids;
         if host_pids == Support::No {
             let source = SourceState {
@@ -185,6 +213,11 @@ impl Probes {
         if let Some(ring) = ready.loaded.unloads.take() {
             beside.spawn(unload::watch(ring, self.unloads.clone()));
         }
+        let limit = self.config.budget.unwrap_or_else(|| cost::default_budget(ready.kernel.online_cpus));
+        let (kernel, driver, group) = (ready.kernel, ready.driver, ready.group);
+        let budget = Budget::new(limit);
+        let mut upkeep =
+            Upkeep::new(self.host.clone(), kernel, group, driver, budget, report, &self.telemetry);
         let mut watch = Watch::new(
             ready.loaded,
             self.host.clone(),
@@ -203,7 +236,8 @@ impl Probes {
         let mut scan = every(self.config.scan_interval);
         let mut read = every(self.config.read_interval);
         let mut majors = every(MAJORS_INTERVAL);
-        loop {
+        let mut beat = every(upkeep::BEAT);
+        let exit = loop {
             let done = tokio::select! {
                 () = stop.cancelled() => {
                     // what has ended meanwhile is still said
@@ -211,57 +245,49 @@ impl Probes {
                         Ok(()) => watch.read(outlet).await,
                         Err(error) => Err(error),
                     };
-                    return last.map_or_else(|error| LoadError::from(error).exit(false), |()| Exit::Stopped);
+                    break last.map_or_else(|error| LoadError::from(error).exit(false), |()| Exit::Stopped);
                 }
                 _ = scan.tick() => watch.scan(outlet).await,
                 _ = read.tick() => watch.read(outlet).await,
                 _ = majors.tick() => watch.look_for_majors(),
+                Some(order) = schedule::next(&mut self.orders) => watch.take_order(order),
+                _ = beat.tick() => match upkeep.beat(watch.attached()).await {
+                    true => watch.look_for_majors(), // UVM has another one after each load
+                    false => Ok(()),
+                },
             };
             if let Err(error) = done {
                 watch.forget(outlet).await;
-                return LoadError::from(error).exit(false);
+                break LoadError::from(error).exit(false);
             }
-        }
+        };
+        upkeep.retract();
+        exit
     }
 }
 
-/// How one probe would be attached here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The probe.
-    pub name: &'static str,
-    /// How; `None` where it cannot be.
-    pub tactic: Option<&'static str>,
-    /// Better ways that were refused, as `tactic (reason)`.
-    pub refused: Vec<String>,
-}
-
-/// Loads and attaches everything for a moment. Blocks for up to some seconds.
+/// Loads and attaches everything for a moment, and says what became of each probe. Blocks for up to some seconds.
 ///
 /// # Errors
 /// Everything that is missing.
-pub fn look(config: &ProbesConfig, host: &HostRoot) -> Result<Vec<Found>, Vec<Lack>> {
-    let ready = prepare(config, host).map_err(|errors| match exit(errors, kernel::locked_down(host)) {
-        Exit::Unavailable(lacks) => lacks,
-        Exit::Failed(cause) => {
-            vec![Lack { reason: "failed", what: cause.to_string(), remedy: "the message says why" }]
-        }
-        Exit::Stopped => Vec::new(),
-    })?;
-    let found = |choice: &Choice| {
-        let refusal = |tactic: &tactics::Tactic, reason: &str| format!("{} ({reason})", tactic.name());
-        let mut refused: Vec<String> = choice.refused.iter().map(|(t, why)| refusal(t, why)).collect();
-        let broken = ready.loaded.broken.iter().find(|(broken, _)| *broken == choice.probe);
-        let tactic = match (choice.tactic, broken) {
-            (Some(tactic), Some((_, error))) => {
-                refused.push(refusal(&tactic, &error.to_string()));
-                None
+pub fn look(config: &ProbesConfig, host: &HostRoot) -> Result<Vec<Choice>, Vec<Lack>> {
+    let mut ready =
+        prepare(config, host).map_err(|errors| match exit(errors, kernel::locked_down(host)) {
+            Exit::Unavailable(lacks) => lacks,
+            Exit::Failed(cause) => {
+                vec![Lack { reason: "failed", what: cause.to_string(), remedy: "the message says why" }]
             }
-            (tactic, _) => tactic.map(tactics::Tactic::name),
-        };
-        Found { name: choice.probe.name(), tactic, refused }
-    };
-    Ok(ready.choices.iter().map(found).collect())
+            Exit::Stopped => Vec::new(),
+        })?;
+    // what is attached on demand is tried, too
+    let armed = ready.loaded.arm_scheduler();
+    let mut choices: Vec<Choice> = ready.loaded.attached.choices().cloned().collect();
+    for choice in choices.iter_mut().filter(|choice| choice.probe == Probe::Scheduler) {
+        if let (Some(tactic), Err(error)) = (choice.tactic, &armed) {
+            (choice.tactic, choice.refused) = (None, vec![Refusal::by_kernel(tactic, error)]);
+        }
+    }
+    Ok(choices)
 }
 
 /// All that is missing, or the first thing that went wrong.
@@ -318,6 +344,12 @@ fn load(
     btf: &Btf,
 ) -> Result<Ready, LoadError> {
     let offsets = Offsets::resolve(btf, hierarchy.version)?;
+    for member in offsets.missing() {
+        tracing::warn!(
+            member,
+            "this kernel lacks something that one probe looks at; the others are not affected"
+        );
+    }
     let devices = fs::read_to_string(host.proc("devices")).unwrap_or_default();
     let majors = match &config.majors {
         Some(numbers) => Majors::configured(numbers),
@@ -339,12 +371,22 @@ fn load(
         // what is foreign to NVIDIA's driver may be the very thing to a device somebody names
         foreign_types: if config.majors.is_some() { TypeSet::EMPTY } else { TypeSet::FOREIGN },
     };
-    let choices = tactics::choose(&kernel);
-    let loaded = Loaded::new(&kernel, &choices, &offsets, &settings, majors.array())?;
+    let driver = upkeep::look_at_driver(host);
+    let group = Group::own(host, settings.own_pid);
+    if let Some(tracefs) = &kernel.tracefs {
+        let cleared = group.clear_stale(tracefs, host, kernel.host_pids);
+        if cleared.removed > 0 {
+            tracing::info!(events = cleared.removed, "kprobe events of agents that are gone were removed");
+        }
+        if let Some((events, error)) = cleared.kept {
+            tracing::warn!(events, error, "kprobe events of agents that are gone could not be removed");
+        }
+    }
+    let loaded = Loaded::new(&kernel, &driver, &PROBES, group, &offsets, &settings, majors.array())?;
     warpgauge_ebpf::heap::give_back();
     let watched: Vec<u32> = majors.array().into_iter().filter(|major| *major != 0).collect();
     tracing::info!(cgroups = %hierarchy.mount.display(), majors = ?watched, "kernel programs are loaded");
-    Ok(Ready { kernel, choices, majors, loaded })
+    Ok(Ready { kernel, driver, group, majors, loaded })
 }
 
 /// The agent's number as kernel programs see it: procfs of the host answers in the host's numbers.

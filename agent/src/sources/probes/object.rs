@@ -4,31 +4,36 @@
 //! What can go wrong: missing rights, a kernel without BTF, a verifier that refuses. [`LoadError`] names each, and says
 //! whether trying again makes sense.
 
-use std::os::fd::AsFd;
-use std::path::Path;
-
 use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};
-use aya::programs::{ProgramError, TracePoint};
 use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
 use log::Log;
-use warpgauge_ebpf::attach::{Attachment, to_tracepoint};
 use warpgauge_ebpf::calls::{InFlight, InFlightKey};
+use warpgauge_ebpf::event::KnownProcess;
 use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
 use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::layout::MEMBERS;
+use warpgauge_ebpf::lock::{Held, HeldKey};
 use warpgauge_ebpf::maps::MAJOR_SLOTS;
 use warpgauge_ebpf::prefix::Prefix;
+use warpgauge_ebpf::rm::{RmKey, RmSum};
+use warpgauge_ebpf::schedule::{Off, OffKey, OffSum};
 use warpgauge_ebpf::{globals, maps};
 
+use super::attached::{Attached, Driver};
+use super::groups::Group;
+use super::hooks::{Hook, tracepoints};
 use super::kernel::Kernel;
 use super::load_error::LoadError;
 use super::offsets::Offsets;
-use super::tactics::{Choice, Hook, PROCESS_EXIT, Probe, Tactic};
+use super::tactics::{PROBES, Probe};
 use crate::host::cgroup_hierarchy::Version;
 
 /// As `cargo xtask build-ebpf` made it; empty where it was not run before this build.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/warpgauge-ebpf"));
+
+/// Follows threads to their death; needed by every probe.
+const PROCESS_EXIT: Hook = Hook::tracepoint("process_exit", "sched/sched_process_exit");
 
 /// What the programs are told.
 #[derive(Clone, Copy, Debug)]
@@ -57,13 +62,26 @@ pub struct Loaded {
     pub unloads: Option<RingBuf<MapData>>,
     /// Losses.
     pub losses: Array<MapData, u64>,
-    /// Probes that this kernel refused, and why.
-    pub broken: Vec<(Probe, LoadError)>,
+    /// What happens once.
+    pub events: RingBuf<MapData>,
+    /// Processes that have called the driver, by their numbers.
+    pub processes: HashMap<MapData, u32, KnownProcess>,
+    /// Sums of RM calls.
+    pub rm_calls: HashMap<MapData, RmKey, RmSum>,
+    /// Locks and who has them.
+    pub held: HashMap<MapData, HeldKey, Held>,
+    /// When a lock was let go by somebody who did not have it. Unit: ns, monotonic.
+    pub released: HashMap<MapData, u64, u64>,
+    /// Processes that the scheduler's programs follow, and until when. Unit: ns, monotonic.
+    pub armed: HashMap<MapData, u32, u64>,
+    /// Threads of theirs that are off the processor, by their numbers.
+    pub off: HashMap<MapData, u32, Off>,
+    /// Their time off the processor.
+    pub off_sums: HashMap<MapData, OffKey, OffSum>,
+    /// Probes and what they stand on.
+    pub attached: Attached,
     majors: Array<MapData, [u32; MAJOR_SLOTS]>,
     log: Option<EbpfLogger<&'static dyn Log>>,
-    // the programs go when their events and this go
-    attachments: Vec<Attachment>,
-    programs: Ebpf,
 }
 
 /// Whether this build has the object.
@@ -72,34 +90,57 @@ pub fn is_built() -> bool {
 }
 
 impl Loaded {
-    /// Loads the object and the programs of the chosen tactics, and attaches them. Takes some hundred milliseconds.
+    /// Loads the object, and of each probe the programs that the kernel takes. Takes some hundred milliseconds.
     ///
     /// # Errors
-    /// See [`LoadError`].
+    /// See [`LoadError`]; one probe's refusals are none, as long as another is at work.
     pub fn new(
         kernel: &Kernel,
-        choices: &[Choice],
+        driver: &Driver,
+        probes: &[Probe],
+        group: Group,
         offsets: &Offsets,
         settings: &Settings,
         majors: [u32; MAJOR_SLOTS],
     ) -> Result<Self, LoadError> {
-        let tracefs = kernel.tracefs.as_deref().ok_or(LoadError::NoTracefs)?;
         let mut ebpf = load(offsets, settings)?;
         let log = EbpfLogger::init(&mut ebpf).ok();
         let mut array = Array::try_from(map(&mut ebpf, maps::MAJORS)?)?;
         array.set(0, majors, 0)?;
-        let (attachments, broken) = attach_all(&mut ebpf, tracefs, kernel, choices)?;
+        let sure = Array::try_from(map(&mut ebpf, maps::SURE_RETURNS)?)?;
+        let in_flight = HashMap::try_from(map(&mut ebpf, maps::IN_FLIGHT)?)?;
+        let histograms = HashMap::try_from(map(&mut ebpf, maps::HISTOGRAMS)?)?;
+        let slow_calls = RingBuf::try_from(map(&mut ebpf, maps::SLOW_CALLS)?)?;
+        let unloads = Some(RingBuf::try_from(map(&mut ebpf, maps::UNLOADS)?)?);
+        let losses = Array::try_from(map(&mut ebpf, maps::LOSSES)?)?;
+        let events = RingBuf::try_from(map(&mut ebpf, maps::EVENTS)?)?;
+        let processes = HashMap::try_from(map(&mut ebpf, maps::PROCESSES)?)?;
+        let rm_calls = HashMap::try_from(map(&mut ebpf, maps::RM_CALLS)?)?;
+        let held = HashMap::try_from(map(&mut ebpf, maps::HELD)?)?;
+        let released = HashMap::try_from(map(&mut ebpf, maps::RELEASED)?)?;
+        let armed = HashMap::try_from(map(&mut ebpf, maps::ARMED)?)?;
+        let off = HashMap::try_from(map(&mut ebpf, maps::OFF)?)?;
+        let off_sums = HashMap::try_from(map(&mut ebpf, maps::OFF_SUMS)?)?;
+        let mut attached = Attached::new(ebpf, kernel, group, sure)?;
+        attached.always(PROCESS_EXIT)?;
+        attach_all(&mut attached, kernel, driver, probes)?;
         Ok(Self {
-            in_flight: HashMap::try_from(map(&mut ebpf, maps::IN_FLIGHT)?)?,
-            histograms: HashMap::try_from(map(&mut ebpf, maps::HISTOGRAMS)?)?,
-            slow_calls: RingBuf::try_from(map(&mut ebpf, maps::SLOW_CALLS)?)?,
-            unloads: Some(RingBuf::try_from(map(&mut ebpf, maps::UNLOADS)?)?),
-            losses: Array::try_from(map(&mut ebpf, maps::LOSSES)?)?,
-            broken,
+            in_flight,
+            histograms,
+            slow_calls,
+            unloads,
+            losses,
+            events,
+            processes,
+            rm_calls,
+            held,
+            released,
+            armed,
+            off,
+            off_sums,
+            attached,
             majors: array,
             log,
-            attachments,
-            programs: ebpf,
         })
     }
 
@@ -115,9 +156,22 @@ impl Loaded {
     ///
     /// # Errors
     /// See [`LoadError`].
-    pub fn attach(&mut self, tracefs: &Path, hook: &Hook) -> Result<(), LoadError> {
-        self.attachments.push(attach_one(&mut self.programs, tracefs, hook)?);
-        Ok(())
+    pub fn attach(&mut self, hook: Hook) -> Result<(), LoadError> {
+        self.attached.always(hook)
+    }
+
+    /// The scheduler's programs go to work, for the processes in [`armed`](Self::armed): until then they cost nothing.
+    /// Nothing happens where they are at work.
+    ///
+    /// # Errors
+    /// This kernel does not have the events or refused the programs, or they have cost too much.
+    pub fn arm_scheduler(&mut self) -> Result<(), LoadError> {
+        self.attached.arm(Probe::Scheduler, tracepoints(Probe::Scheduler))
+    }
+
+    /// They stop.
+    pub fn disarm_scheduler(&mut self) {
+        self.attached.disarm(Probe::Scheduler);
     }
 
     /// Hands the programs' log lines to the agent's log.
@@ -128,7 +182,7 @@ impl Loaded {
     }
 }
 
-fn load(offsets: &Offsets, settings: &Settings) -> Result<Ebpf, LoadError> {
+pub(super) fn load(offsets: &Offsets, settings: &Settings) -> Result<Ebpf, LoadError> {
     let cgroup_mode = match settings.hierarchy {
         Version::V1 => globals::CGROUP_V1,
         Version::V2 => globals::CGROUP_V2,
@@ -155,67 +209,21 @@ fn map(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, LoadError>
     ebpf.take_map(name).ok_or(LoadError::Missing(name))
 }
 
-/// What works, and what does not.
-type Attached = (Vec<Attachment>, Vec<(Probe, LoadError)>);
-
-/// Puts each probe's programs on their events. A probe that this kernel refuses is left out; without any, all fails.
+/// Each probe by the best row that the kernel takes; without any, all fails.
 fn attach_all(
-    ebpf: &mut Ebpf,
-    tracefs: &Path,
+    attached: &mut Attached,
     kernel: &Kernel,
-    choices: &[Choice],
-) -> Result<Attached, LoadError> {
-    let (mut attachments, mut broken) = (Vec::new(), Vec::new());
-    attach(ebpf, tracefs, &[PROCESS_EXIT], kernel, &mut attachments)?;
-    let by_tracepoint = |choice: &&Choice| choice.tactic == Some(Tactic::SyscallTracepoint);
-    let mut working = 0;
-    for choice in choices.iter().filter(by_tracepoint) {
-        match attach(ebpf, tracefs, choice.probe.hooks(), kernel, &mut attachments) {
-            Ok(()) => working += 1,
-            Err(error) => broken.push((choice.probe, error)),
-        }
-    }
-    match broken.pop() {
-        Some((_, error)) if working == 0 => return Err(error),
-        last => broken.extend(last),
-    }
-    Ok((attachments, broken))
-}
-
-/// All of the hooks that this kernel has, or none of them.
-fn attach(
-    ebpf: &mut Ebpf,
-    tracefs: &Path,
-    hooks: &[Hook],
-    kernel: &Kernel,
-    attachments: &mut Vec<Attachment>,
+    driver: &Driver,
+    probes: &[Probe],
 ) -> Result<(), LoadError> {
-    let before = attachments.len();
-    for hook in hooks.iter().filter(|hook| kernel.events.contains(&hook.event)) {
-        match attach_one(ebpf, tracefs, hook) {
-            Ok(attachment) => attachments.push(attachment),
-            Err(error) => {
-                attachments.truncate(before);
-                return Err(error);
-            }
-        }
+    let mut last = None;
+    for probe in PROBES.iter().filter(|probe| probes.contains(probe)) {
+        last = attached.settle(*probe, kernel, driver).or(last);
     }
-    Ok(())
-}
-
-fn attach_one(ebpf: &mut Ebpf, tracefs: &Path, hook: &Hook) -> Result<Attachment, LoadError> {
-    let program = ebpf.program_mut(hook.program).ok_or(LoadError::Missing(hook.program))?;
-    let refused = |error| LoadError::of_program(hook.program, &error);
-    let program: &mut TracePoint = program.try_into().map_err(refused)?;
-    match program.load() {
-        Ok(()) => {
-            let verified = program.info().ok().and_then(|info| info.verified_instruction_count());
-            tracing::debug!(program = hook.program, verified, "kernel program loaded");
-        }
-        // a program may go to several events
-        Err(ProgramError::AlreadyLoaded) => {}
-        Err(error) => return Err(refused(error)),
+    let on_demand = |probe| probe == Probe::Scheduler;
+    let works = attached.choices().any(|choice| choice.tactic.is_some() && !on_demand(choice.probe));
+    match last {
+        Some(error) if !works => Err(error),
+        _ => Ok(()),
     }
-    let fd = program.fd().map_err(refused)?;
-    Ok(to_tracepoint(fd.as_fd(), tracefs, hook.event)?)
 }

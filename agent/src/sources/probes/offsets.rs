@@ -1,14 +1,15 @@
 //! The structure offsets the kernel programs need, from the running kernel's BTF.
 //!
 //! In: [`Btf`] and the chosen cgroup hierarchy. Out: [`Offsets`], one value per name in the object.
-//! What can go wrong: a kernel that has renamed or dropped a member; the error names it.
+//! What can go wrong: a kernel that has renamed or dropped a member; the error names it, unless only some programs miss
+//! it: those then do less ([`Offsets::missing`]).
 
-use warpgauge_ebpf::layout::{MEMBERS, PIDS_SUBSYS_ENUM};
+use warpgauge_ebpf::layout::{ABSENT, MEMBERS, Member, Need, PIDS_SUBSYS_ENUM};
 
 use super::btf::Btf;
 use crate::host::cgroup_hierarchy::Version;
 
-/// A value for every member of the layout, in its order; 0 where it is not needed.
+/// A value for every member of the layout, in its order; [`ABSENT`] where there is none and it is not needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offsets {
     /// Offsets. Unit: bytes.
@@ -33,13 +34,13 @@ impl Offsets {
     /// Names the first thing that is missing.
     pub fn resolve(btf: &Btf, version: Version) -> Result<Self, OffsetError> {
         let v1 = version == Version::V1;
-        let mut members = [0; MEMBERS.len()];
+        let mut members = [ABSENT; MEMBERS.len()];
         for (offset, member) in members.iter_mut().zip(&MEMBERS) {
-            if v1 || !member.v1_only {
-                *offset = btf.offset(member.structure, member.names).ok_or_else(|| OffsetError {
-                    what: format!("{}.{}", member.structure, member.names.join(" or ")),
-                })?;
-            }
+            *offset = match btf.offset(member.structure, member.names) {
+                Some(found) => found,
+                None if is_needed(member, v1) => return Err(OffsetError { what: name(member) }),
+                None => ABSENT,
+            };
         }
         let (enumeration, value) = PIDS_SUBSYS_ENUM;
         let pids_subsys = match btf.enum_value(enumeration, value) {
@@ -49,6 +50,24 @@ impl Offsets {
         };
         Ok(Self { members, pids_subsys })
     }
+
+    /// Members that this kernel does not have and that only some programs miss, such as `signal_struct.live`.
+    pub fn missing(&self) -> impl Iterator<Item = String> {
+        let extra = MEMBERS.iter().zip(&self.members).filter(|(member, _)| member.need == Need::Extra);
+        extra.filter(|(_, offset)| **offset == ABSENT).map(|(member, _)| name(member))
+    }
+}
+
+fn is_needed(member: &Member, v1: bool) -> bool {
+    match member.need {
+        Need::Always => true,
+        Need::CgroupV1 => v1,
+        Need::Extra => false,
+    }
+}
+
+fn name(member: &Member) -> String {
+    format!("{}.{}", member.structure, member.names.join(" or "))
 }
 
 #[cfg(test)]

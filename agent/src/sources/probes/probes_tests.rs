@@ -14,6 +14,7 @@ fn config() -> ProbesConfig {
         cgroup: CgroupChoice::Auto,
         scan_interval: Duration::from_millis(250),
         read_interval: Duration::from_secs(1),
+        budget: None,
     }
 }
 

@@ -1,66 +1,48 @@
 //! Finished calls: from the histogram map's running totals to what was added since the reading before.
 //!
-//! In: the map's entries, and which processes still live. Out: [`Signal::CallStats`], and keys to delete.
-//! What can go wrong: slots wrap at 32 bits, so differences wrap too; a process may end between two readings. Its keys
-//! are read once more after its end is known, then deleted: the map never fills with the dead.
+//! In: the map's entries, and which processes still live. Out: [`Signal::CallStats`] and, for what is none of a process's
+//! calls, [`Signal::LockWaits`] and [`Signal::UvmWork`]; and keys to delete.
+//! What can go wrong: slots wrap at 32 bits, so differences wrap too; the rest is in [`super::totals`].
 
-use std::collections::{BTreeMap, HashMap};
-
+use warpgauge_ebpf::calls::kind;
 use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
 
-use crate::model::{CallStats, CgroupId, LatencyDelta, MonoNs, Pid, Signal, StartTicks};
+use super::call_signal::{call_kind, device, function};
+use super::locks::{LockNames, lock_mode};
+use super::totals::{Key, Life, Sum, Totals};
+use crate::model::{CallStats, CgroupId, LatencyDelta, LockWaits, MonoNs, Pid, Signal, UvmWork, UvmWorkKind};
 
-use super::call_signal::{call_kind, device};
-
-/// Whether a process lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It does, since then.
-    Alive(StartTicks),
-    /// It does not.
-    Gone,
-    /// It may not be looked at, or procfs shows other processes than the kernel's numbers mean.
-    Unknown,
+impl Key for HistogramKey {
+    fn tgid(&self) -> u32 {
+        self.tgid
+    }
 }
 
-/// Where nobody can tell whether a process lives, a key that did not change for so many readings is given up: five
-/// minutes at the default interval. A process that calls again after that begins a new key; a call that ends in the very
-/// moment of the deletion is not counted.
-const GIVEN_UP_AFTER: u32 = 300;
+impl Sum for Histogram {
+    const NOTHING: Self = Self::EMPTY;
+
+    fn since(&self, before: &Self) -> Self {
+        let mut added = Self {
+            sum_ns: self.sum_ns.wrapping_sub(before.sum_ns),
+            errors: self.errors.wrapping_sub(before.errors),
+            ..Self::EMPTY
+        };
+        for (slot, (now, before)) in added.slots.iter_mut().zip(self.slots.iter().zip(&before.slots)) {
+            *slot = now.wrapping_sub(*before);
+        }
+        added
+    }
+
+    /// A sum without a call was read in the middle of the kernel's adds: it is said with its call.
+    fn is_nothing(&self) -> bool {
+        self.slots.iter().all(|count| *count == 0)
+    }
+}
 
 /// What was seen at the reading before.
 #[derive(Debug, Default)]
 pub struct Stats {
-    totals: HashMap<HistogramKey, Total>,
-    processes: BTreeMap<u32, Known>,
-    delete: Vec<HistogramKey>,
-}
-
-/// What was said of a key so far.
-#[derive(Clone, Copy, Debug)]
-struct Total {
-    said: Histogram,
-    /// Readings in a row without a change.
-    unchanged: u32,
-}
-
-impl Total {
-    const NOTHING: Self = Self { said: Histogram::EMPTY, unchanged: 0 };
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    /// Whether it lives could be told at the last reading.
-    told: bool,
-    start: Option<StartTicks>,
-    /// Its end was known before this reading began, so this reading is complete.
-    over: bool,
-    /// Found in this reading.
-    seen: bool,
-}
-
-impl Known {
-    const NEW: Self = Self { told: true, start: None, over: false, seen: true };
+    totals: Totals<HistogramKey, Histogram>,
 }
 
 impl Stats {
@@ -69,79 +51,45 @@ impl Stats {
         &mut self,
         now: MonoNs,
         entries: &[(HistogramKey, Histogram)],
+        locks: &mut LockNames,
         life: &mut impl FnMut(u32) -> Life,
         emit: &mut impl FnMut(Signal),
     ) -> &[HistogramKey] {
-        self.delete.clear();
-        for (key, total) in entries {
-            let process = self.processes.entry(key.tgid).or_insert(Known::NEW);
-            process.seen = true;
-            let before = self.totals.entry(*key).or_insert(Total::NOTHING);
-            let given_up = !process.told && before.unchanged >= GIVEN_UP_AFTER && before.said == *total;
-            let last = process.over || given_up;
-            let latency = difference(total, &before.said);
-            if last {
-                self.delete.push(*key);
-                self.totals.remove(key);
-            } else if latency.count() > 0 {
-                *before = Total { said: *total, unchanged: 0 };
-            } else {
-                // a sum without a call was read in the middle of the kernel's adds: it is said with its call
-                before.unchanged = before.unchanged.saturating_add(1);
-            }
-            if last || latency.count() > 0 {
-                emit(Signal::CallStats { at: now, stats: Box::new(stats(key, latency, last)) });
+        self.totals.read(entries, life, &mut |key, added, last| emit(signal(now, key, added, last, locks)))
+    }
+}
+
+fn signal(at: MonoNs, key: &HistogramKey, added: &Histogram, last: bool, locks: &mut LockNames) -> Signal {
+    let latency = LatencyDelta { slots: added.slots, sum_ns: added.sum_ns, errors: added.errors };
+    let (pid, cgroup) = (Pid(key.tgid), CgroupId(key.cgroup));
+    match key.kind {
+        kind::SERVICE | kind::EVICT => {
+            let service = key.kind == kind::SERVICE;
+            let kind = if service { UvmWorkKind::Service } else { UvmWorkKind::Eviction };
+            Signal::UvmWork { at, work: Box::new(UvmWork { kind, latency }) }
+        }
+        kind::LOCK => {
+            // of such a key, the operation is the lock and the device how it was wanted
+            let (lock, mode) = (locks.learn(key.op, at), lock_mode(key.dev));
+            Signal::LockWaits {
+                at,
+                waits: Box::new(LockWaits { pid, cgroup, lock, mode, waits: latency, last }),
             }
         }
-        self.look_at_processes(life);
-        &self.delete
+        _ => {
+            let (kind, function) = (call_kind(key.kind), function(key.kind));
+            let device = device(key.dev);
+            let stats = CallStats { pid, cgroup, device, kind, function, op: key.op, latency, last };
+            Signal::CallStats { at, stats: Box::new(stats) }
+        }
     }
-
-    /// A process found dead now is read once more at the next reading; one read for the last time is forgotten.
-    fn look_at_processes(&mut self, life: &mut impl FnMut(u32) -> Life) {
-        self.processes.retain(|tgid, known| {
-            if known.over || !std::mem::replace(&mut known.seen, false) {
-                return false;
-            }
-            let life = life(*tgid);
-            known.told = life != Life::Unknown;
-            known.over = match life {
-                Life::Alive(start) => *known.start.get_or_insert(start) != start,
-                Life::Gone => true,
-                Life::Unknown => false,
-            };
-            true
-        });
-    }
-}
-
-fn stats(key: &HistogramKey, latency: LatencyDelta, last: bool) -> CallStats {
-    CallStats {
-        pid: Pid(key.tgid),
-        cgroup: CgroupId(key.cgroup),
-        device: device(key.dev),
-        kind: call_kind(key.kind),
-        op: key.op,
-        latency,
-        last,
-    }
-}
-
-fn difference(now: &Histogram, before: &Histogram) -> LatencyDelta {
-    let mut delta = LatencyDelta {
-        sum_ns: now.sum_ns.wrapping_sub(before.sum_ns),
-        errors: now.errors.wrapping_sub(before.errors),
-        ..LatencyDelta::default()
-    };
-    for (slot, (now, before)) in delta.slots.iter_mut().zip(now.slots.iter().zip(&before.slots)) {
-        *slot = now.wrapping_sub(*before);
-    }
-    delta
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{LockMode, StartTicks};
+    use crate::sources::probes::totals::GIVEN_UP_AFTER;
 
     const KEY: HistogramKey = HistogramKey { cgroup: 9, tgid: 77, dev: 195 << 20, op: 42, kind: 1 };
 
@@ -159,7 +107,8 @@ mod tests {
             let latency = &stats.latency;
             said.push(format!("{}/{}/{}", latency.count(), latency.sum_ns, stats.last));
         };
-        let deleted = stats.read(MonoNs(1), entries, &mut |_| life, &mut emit).len();
+        let deleted =
+            stats.read(MonoNs(1), entries, &mut LockNames::default(), &mut |_| life, &mut emit).len();
         (said, deleted)
     }
 
@@ -189,7 +138,7 @@ mod tests {
         // what was counted between the first reading and the death is still said
         assert_eq!(read(&mut stats, &[(KEY, total(2, 30))], Life::Gone), said(&["1/20/true"], 1));
         assert_eq!(read(&mut stats, &[], Life::Gone), said(&[], 0));
-        assert!(stats.totals.is_empty() && stats.processes.is_empty());
+        assert!(stats.totals.is_empty());
     }
 
     #[test]
@@ -217,7 +166,7 @@ mod tests {
         silence(&mut stats, GIVEN_UP_AFTER, total(2, 30));
         assert_eq!(read(&mut stats, &[(KEY, total(2, 30))], Life::Unknown), said(&["0/0/true"], 1));
         read(&mut stats, &[], Life::Unknown);
-        assert!(stats.totals.is_empty() && stats.processes.is_empty());
+        assert!(stats.totals.is_empty());
         assert_eq!(read(&mut stats, &[(KEY, total(1, 10))], Life::Unknown), said(&["1/10/false"], 0));
     }
 
@@ -238,5 +187,37 @@ mod tests {
         // and nothing is kept back from the last word
         read(&mut stats, &[(KEY, total(2, 70))], Life::Gone);
         assert_eq!(read(&mut stats, &[(KEY, total(2, 70))], Life::Gone), said(&["0/40/true"], 1));
+    }
+
+    #[test]
+    fn waits_for_locks_and_work_of_the_kernels_own_threads_are_no_calls() {
+        let (mut stats, mut names) = (Stats::default(), LockNames::default());
+        let key = |kind, tgid, dev, op| HistogramKey { cgroup: 9, tgid, dev, op, kind };
+        let entries = [
+            (key(kind::FAULT, 77, 0, 0), total(1, 10)),
+            (key(kind::INIT, 77, 0, 0), total(1, 10)),
+            (key(kind::LOCK, 77, 1, 0x1234), total(2, 20)),
+            (key(kind::SERVICE, 0, 0, 0), total(3, 30)),
+            (key(kind::EVICT, 77, 0, 0), total(4, 40)),
+        ];
+        let mut said = Vec::new();
+        let mut emit = |signal| {
+            said.push(match signal {
+                Signal::CallStats { stats, .. } => {
+                    format!("{} {:?} {}", stats.kind.name(), stats.function, stats.latency.count())
+                }
+                Signal::LockWaits { waits, .. } => {
+                    assert_eq!((waits.pid, waits.mode), (Pid(77), LockMode::Write));
+                    format!("{} {}", waits.lock, waits.waits.count())
+                }
+                Signal::UvmWork { work, .. } => format!("{:?} {}", work.kind, work.latency.count()),
+                other => panic!("{other:?}"),
+            });
+        };
+        stats.read(MonoNs(1), &entries, &mut names, &mut |_| Life::Unknown, &mut emit);
+        assert_eq!(
+            said,
+            ["fault None 1", "driver Some(\"rm_init_adapter\") 1", "lock-1 2", "Service 3", "Eviction 4"]
+        );
     }
 }

@@ -1,20 +1,49 @@
 //! How each kind of call is observed: an ordered table, best first, and a pure choice from it.
 //!
-//! In: facts about the [`Kernel`]. Out: one [`Choice`] per probe, with every refused row and its reason.
+//! In: facts about the [`Kernel`] and the driver's functions, rows that the kernel refused when they were tried.
+//! Out: one [`Choice`] per probe, with every refused row and its reason.
 //! What can go wrong: no row fits; then the probe is off, and its refusals say why.
 
-use super::kernel::{Kernel, Support};
+use warpgauge_ebpf::calls::kind;
 
-/// A kind of call that can be observed on its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named after the system calls")]
+use super::hooks::{Event, tracepoints};
+use super::kernel::{Kernel, Support};
+use super::refusal::Refusal;
+use super::symbols::{Place, Symbols};
+
+/// Something that can be observed on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the first five are named after the system calls")]
 pub enum Probe {
     Ioctl,
     Open,
     Close,
     Mmap,
+    Poll,
+    /// What an ioctl asks the resource manager for.
+    Rm,
+    /// A GPU being brought up.
+    InitAdapter,
+    /// RM's locks.
+    Locks,
+    /// Processes that tie themselves to a GPU.
+    UvmRegister,
+    /// CPU faults on managed memory.
+    UvmFault,
+    /// UVM serving faults of GPUs.
+    UvmService,
+    /// UVM moving pages out of GPUs' memory.
+    UvmEvict,
+    /// The driver reporting an XID.
+    Xid,
+    /// The driver going to sleep.
+    Power,
     /// Unloading a module, which has no device: see [`super::unload`].
     Unload,
+    /// A process that called the driver running another program.
+    Exec,
+    /// Where threads spend the time in which they do not run: attached on demand only.
+    Scheduler,
 }
 
 /// A way to observe it.
@@ -26,15 +55,8 @@ pub enum Tactic {
     PerfKprobe,
     /// Tracepoints of the system call, filtered by the device's major.
     SyscallTracepoint,
-}
-
-/// A program and the tracepoint it goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hook {
-    /// The program's name in the object.
-    pub program: &'static str,
-    /// `category/name`.
-    pub event: &'static str,
+    /// Tracepoints of the scheduler.
+    SchedTracepoint,
 }
 
 /// What was decided for a probe.
@@ -45,26 +67,43 @@ pub struct Choice {
     /// The first row that fits.
     pub tactic: Option<Tactic>,
     /// The rows above it, and why not.
-    pub refused: Vec<(Tactic, &'static str)>,
+    pub refused: Vec<Refusal>,
+    /// Functions that this driver does not have, and that the row can do without.
+    pub without: Vec<&'static str>,
+}
+
+/// What a choice depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// The driver's functions.
+    pub symbols: &'a Symbols,
 }
 
 /// All probes.
-pub const PROBES: [Probe; 5] = [Probe::Ioctl, Probe::Open, Probe::Close, Probe::Mmap, Probe::Unload];
-
-/// Best first.
-const TABLE: [Tactic; 3] = [Tactic::TracefsKprobe, Tactic::PerfKprobe, Tactic::SyscallTracepoint];
-/// The driver has no function that is called before its unload is decided.
-const OF_UNLOAD: [Tactic; 1] = [Tactic::SyscallTracepoint];
-
-/// Follows threads to their death; needed by every probe.
-pub const PROCESS_EXIT: Hook = hook("process_exit", "sched/sched_process_exit");
+pub const PROBES: [Probe; 17] = [
+    Probe::Ioctl,
+    Probe::Open,
+    Probe::Close,
+    Probe::Mmap,
+    Probe::Poll,
+    Probe::Rm,
+    Probe::InitAdapter,
+    Probe::Locks,
+    Probe::UvmRegister,
+    Probe::UvmFault,
+    Probe::UvmService,
+    Probe::UvmEvict,
+    Probe::Xid,
+    Probe::Power,
+    Probe::Unload,
+    Probe::Exec,
+    Probe::Scheduler,
+];
 
 /// Below this, the driver's release function runs after `close` has returned: there would be nothing to measure.
 const CLOSE_RELEASES: (u32, u32) = (6, 6);
-
-const fn hook(program: &'static str, event: &'static str) -> Hook {
-    Hook { program, event }
-}
 
 impl Probe {
     /// The value of `probe` in metrics.
@@ -74,37 +113,63 @@ impl Probe {
             Self::Open => "open",
             Self::Close => "close",
             Self::Mmap => "mmap",
+            Self::Poll => "poll",
+            Self::Rm => "rm",
+            Self::InitAdapter => "init_adapter",
+            Self::Locks => "locks",
+            Self::UvmRegister => "uvm_register",
+            Self::UvmFault => "uvm_fault",
+            Self::UvmService => "uvm_service",
+            Self::UvmEvict => "uvm_evict",
+            Self::Xid => "xid",
+            Self::Power => "power",
             Self::Unload => "unload",
+            Self::Exec => "exec",
+            Self::Scheduler => "scheduler",
         }
     }
 
-    fn table(self) -> &'static [Tactic] {
-        if self == Self::Unload { &OF_UNLOAD } else { &TABLE }
+    /// Its rows, best first.
+    pub fn table(self) -> &'static [Tactic] {
+        const CALL: [Tactic; 3] = [Tactic::TracefsKprobe, Tactic::PerfKprobe, Tactic::SyscallTracepoint];
+        // nothing but the driver's own functions shows it, and an end at the system call's return would be wrong
+        const DRIVER: [Tactic; 1] = [Tactic::TracefsKprobe];
+        // the driver has no function that is called before its unload is decided
+        const UNLOAD: [Tactic; 1] = [Tactic::SyscallTracepoint];
+        const SCHED: [Tactic; 1] = [Tactic::SchedTracepoint];
+        match self {
+            Self::Ioctl | Self::Open | Self::Close | Self::Mmap => &CALL,
+            Self::Unload => &UNLOAD,
+            Self::Exec | Self::Scheduler => &SCHED,
+            Self::Poll
+            | Self::Rm
+            | Self::InitAdapter
+            | Self::Locks
+            | Self::UvmRegister
+            | Self::UvmFault
+            | Self::UvmService
+            | Self::UvmEvict
+            | Self::Xid
+            | Self::Power => &DRIVER,
+        }
     }
 
-    /// The hooks of the tracepoint tactic: ends before entries, so that no entry waits for an end nobody sees.
-    pub fn hooks(self) -> &'static [Hook] {
-        const IOCTL: [Hook; 2] =
-            [hook("call_exit", "syscalls/sys_exit_ioctl"), hook("ioctl_enter", "syscalls/sys_enter_ioctl")];
-        const OPEN: [Hook; 6] = [
-            hook("call_exit", "syscalls/sys_exit_open"),
-            hook("call_exit", "syscalls/sys_exit_openat"),
-            hook("call_exit", "syscalls/sys_exit_openat2"),
-            hook("open_enter", "syscalls/sys_enter_open"),
-            hook("openat_enter", "syscalls/sys_enter_openat"),
-            hook("openat_enter", "syscalls/sys_enter_openat2"),
-        ];
-        const CLOSE: [Hook; 2] =
-            [hook("call_exit", "syscalls/sys_exit_close"), hook("close_enter", "syscalls/sys_enter_close")];
-        const MMAP: [Hook; 2] =
-            [hook("call_exit", "syscalls/sys_exit_mmap"), hook("mmap_enter", "syscalls/sys_enter_mmap")];
-        const UNLOAD: [Hook; 1] = [hook("delete_module_enter", "syscalls/sys_enter_delete_module")];
+    /// The [`kind`] of the calls it follows; 0 if it follows none.
+    pub fn kind(self) -> u32 {
         match self {
-            Self::Ioctl => &IOCTL,
-            Self::Open => &OPEN,
-            Self::Close => &CLOSE,
-            Self::Mmap => &MMAP,
-            Self::Unload => &UNLOAD,
+            Self::Ioctl => kind::IOCTL,
+            Self::Open => kind::OPEN,
+            Self::Close => kind::CLOSE,
+            Self::Mmap => kind::MMAP,
+            Self::Poll => kind::POLL,
+            Self::Rm => kind::RM,
+            Self::InitAdapter => kind::INIT,
+            Self::Locks => kind::LOCK,
+            Self::UvmRegister => kind::REGISTER,
+            Self::UvmFault => kind::FAULT,
+            Self::UvmService => kind::SERVICE,
+            Self::UvmEvict => kind::EVICT,
+            Self::Xid | Self::Power | Self::Unload | Self::Exec | Self::Scheduler => 0,
         }
     }
 }
@@ -116,127 +181,96 @@ impl Tactic {
             Self::TracefsKprobe => "tracefs_kprobe",
             Self::PerfKprobe => "perf_kprobe",
             Self::SyscallTracepoint => "syscall_tracepoint",
+            Self::SchedTracepoint => "sched_tracepoint",
         }
     }
 }
 
-/// Every event that any tactic may use.
+/// Every tracepoint that any row may use.
 pub fn events() -> impl Iterator<Item = &'static str> {
-    PROBES.into_iter().flat_map(|probe| probe.hooks()).map(|hook| hook.event).chain([PROCESS_EXIT.event])
+    let event = |event: &Event| match event {
+        Event::Tracepoint(event) => Some(*event),
+        Event::KprobeEvent { .. } | Event::PerfKprobe { .. } => None,
+    };
+    PROBES.into_iter().flat_map(tracepoints).filter_map(move |hook| event(&hook.event))
 }
 
-/// Decides for every probe.
-pub fn choose(kernel: &Kernel) -> Vec<Choice> {
-    PROBES.into_iter().map(|probe| choose_for(probe, kernel)).collect()
-}
-
-fn choose_for(probe: Probe, kernel: &Kernel) -> Choice {
-    let mut refused = Vec::new();
+/// Decides for a probe. `tried`: rows that the kernel refused although nothing spoke against them.
+pub fn choose(probe: Probe, facts: Facts<'_>, tried: &[Refusal]) -> Choice {
+    let mut choice = Choice { probe, tactic: None, refused: Vec::new(), without: Vec::new() };
     for tactic in probe.table() {
-        match refusal(probe, *tactic, kernel) {
-            None => return Choice { probe, tactic: Some(*tactic), refused },
-            Some(reason) => refused.push((*tactic, reason)),
+        let by_kernel = tried.iter().find(|refusal| refusal.tactic == *tactic).cloned();
+        let by_facts = || refusal(probe, *tactic, facts).map(|reason| Refusal::by_facts(*tactic, reason));
+        match by_kernel.or_else(by_facts) {
+            Some(refusal) => choice.refused.push(refusal),
+            None => {
+                choice.tactic = Some(*tactic);
+                if matches!(tactic, Tactic::TracefsKprobe | Tactic::PerfKprobe) {
+                    choice.without = missing(probe, facts.symbols);
+                }
+                break;
+            }
         }
     }
-    Choice { probe, tactic: None, refused }
+    choice
 }
 
-fn refusal(probe: Probe, tactic: Tactic, kernel: &Kernel) -> Option<&'static str> {
-    let kprobes = |support| match support {
-        Support::No => "no_kprobes",
-        Support::Unknown(reason) => reason,
-        // the kernel could, but this release has no programs for it
-        Support::Yes => "not_built",
+/// Functions that the loaded driver lacks, by their newest names.
+fn missing(probe: Probe, symbols: &Symbols) -> Vec<&'static str> {
+    let functions = probe.functions().iter().filter(|function| symbols.place(function) == Place::Nowhere);
+    functions.filter_map(|function| function.names.last().copied()).collect()
+}
+
+fn refusal(probe: Probe, tactic: Tactic, facts: Facts<'_>) -> Option<&'static str> {
+    let Facts { kernel, symbols } = facts;
+    let not_supported = |support| match support {
+        Support::Yes => None,
+        Support::No => Some("no_kprobes"),
+        Support::Unknown(reason) => Some(reason),
+    };
+    let no_symbols = || {
+        let lacking = |needed| needed && symbols.unreadable().is_some();
+        let nowhere = |place| place == Place::Nowhere;
+        let functions = probe.functions();
+        if lacking(!functions.is_empty()) {
+            return Some("no_kallsyms");
+        }
+        functions
+            .iter()
+            .any(|function| function.needed && nowhere(symbols.place(function)))
+            .then_some("no_symbol")
     };
     match tactic {
-        Tactic::TracefsKprobe => Some(kprobes(kernel.tracefs_kprobes)),
-        Tactic::PerfKprobe => Some(kprobes(kernel.perf_kprobes)),
-        Tactic::SyscallTracepoint if kernel.tracefs.is_none() => Some("no_tracefs"),
+        Tactic::TracefsKprobe => not_supported(kernel.tracefs_kprobes).or_else(no_symbols),
+        Tactic::PerfKprobe => not_supported(kernel.perf_kprobes)
+            .or_else(no_symbols)
+            .or_else(|| no_tracepoints(probe, true, kernel)),
         Tactic::SyscallTracepoint if probe == Probe::Close && kernel.release < CLOSE_RELEASES => {
             Some("release_after_close")
         }
-        Tactic::SyscallTracepoint => {
-            // `open` is not on every architecture and `openat2` not in every kernel: one entry is enough
-            let present = |hook: &&Hook| kernel.events.contains(&hook.event);
-            let hooks = || probe.hooks().iter().filter(present);
-            let ends = hooks().any(is_end) || probe == Probe::Unload; // only its begin matters
-            let all = ends && hooks().any(|hook| !is_end(hook));
-            (!all).then_some("no_event")
-        }
+        Tactic::SyscallTracepoint | Tactic::SchedTracepoint => no_tracepoints(probe, false, kernel),
     }
 }
 
-fn is_end(hook: &Hook) -> bool {
-    hook.event.contains("sys_exit")
+/// `open` is not on every architecture and `openat2` not in every kernel: one entry and one end are enough.
+fn no_tracepoints(probe: Probe, ends_only: bool, kernel: &Kernel) -> Option<&'static str> {
+    if kernel.tracefs.is_none() {
+        return Some(if kernel.tracefs_denied { "not_permitted" } else { "no_tracefs" });
+    }
+    let wanted = tracepoints(probe);
+    let has = |end: bool| {
+        let mut of_end = wanted.iter().filter(|hook| hook.is_end() == end).peekable();
+        let present = |hook: &super::hooks::Hook| matches!(hook.event, Event::Tracepoint(event) if kernel.events.contains(&event));
+        // of the scheduler's both are needed
+        if probe == Probe::Scheduler {
+            of_end.all(present)
+        } else {
+            of_end.peek().is_none() || of_end.any(present)
+        }
+    };
+    (!(has(true) && (ends_only || has(false)))).then_some("no_event")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kernel(release: (u32, u32), without: &str) -> Kernel {
-        Kernel {
-            release,
-            tracefs: Some("/sys/kernel/tracing".into()),
-            tracefs_denied: false,
-            tracefs_kprobes: Support::No,
-            perf_kprobes: Support::Unknown("unreadable"),
-            events: events().filter(|e| without.is_empty() || !e.contains(without)).collect(),
-            host_pids: Support::Yes,
-            possible_cpus: 2,
-        }
-    }
-
-    fn tactic(choices: &[Choice], probe: Probe) -> Option<Tactic> {
-        choices.iter().find(|c| c.probe == probe).and_then(|c| c.tactic)
-    }
-
-    #[test]
-    fn the_first_row_that_fits_is_taken_and_the_others_say_why_not() {
-        let choices = choose(&kernel((6, 6), ""));
-        assert_eq!(choices.len(), PROBES.len());
-        for choice in choices {
-            assert_eq!(choice.tactic, Some(Tactic::SyscallTracepoint), "{choice:?}");
-            let why = [(Tactic::TracefsKprobe, "no_kprobes"), (Tactic::PerfKprobe, "unreadable")];
-            let why = if choice.probe == Probe::Unload { &[] } else { &why[..] };
-            assert_eq!(choice.refused, why);
-        }
-    }
-
-    #[test]
-    fn close_needs_a_kernel_that_releases_within_it() {
-        let choices = choose(&kernel((6, 5), ""));
-        assert_eq!(tactic(&choices, Probe::Close), None);
-        assert_eq!(tactic(&choices, Probe::Ioctl), Some(Tactic::SyscallTracepoint));
-        let close = choices.iter().find(|c| c.probe == Probe::Close).expect("there");
-        assert_eq!(close.refused.last(), Some(&(Tactic::SyscallTracepoint, "release_after_close")));
-    }
-
-    #[test]
-    fn missing_events_and_missing_tracefs_refuse_the_row() {
-        let choices = choose(&kernel((6, 12), "ioctl"));
-        assert_eq!(tactic(&choices, Probe::Ioctl), None);
-        assert_eq!(tactic(&choices, Probe::Open), Some(Tactic::SyscallTracepoint));
-        // a kernel without modules
-        let choices = choose(&kernel((6, 12), "delete_module"));
-        assert_eq!(tactic(&choices, Probe::Unload), None);
-        let unload = choices.iter().find(|c| c.probe == Probe::Unload).expect("there");
-        assert_eq!(unload.refused, [(Tactic::SyscallTracepoint, "no_event")]);
-        // aarch64 has no open(2)
-        let choices = choose(&Kernel {
-            events: vec!["syscalls/sys_enter_openat", "syscalls/sys_exit_openat"],
-            ..kernel((6, 12), "")
-        });
-        assert_eq!(tactic(&choices, Probe::Open), Some(Tactic::SyscallTracepoint));
-        let choices = choose(&Kernel { tracefs: None, ..kernel((6, 12), "") });
-        assert!(choices.iter().all(|c| c.tactic.is_none()));
-    }
-
-    #[test]
-    fn ends_are_attached_before_entries() {
-        for probe in PROBES {
-            let order: Vec<bool> = probe.hooks().iter().map(is_end).collect();
-            assert!(order.is_sorted_by(|a, b| a >= b), "{probe:?}: {order:?}");
-        }
-    }
-}
+#[path = "tactics_tests.rs"]
+mod tests;

@@ -28,6 +28,8 @@ pub struct Reading {
 pub struct Stat {
     /// State letter.
     pub state: char,
+    /// The process's parent.
+    pub parent: u32,
     /// User time. Unit: ticks of 10 ms.
     pub utime: u64,
     /// System time. Unit: ticks of 10 ms.
@@ -133,8 +135,14 @@ fn is_gone(error: &io::Error) -> bool {
 fn parse_stat(text: &str) -> Option<Stat> {
     let mut fields = text.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    let mut number = |skip: usize| fields.nth(skip)?.parse().ok();
-    Some(Stat { state, utime: number(10)?, stime: number(0)?, start: number(6)? })
+    let mut number = |skip: usize| fields.nth(skip)?.parse::<u64>().ok();
+    Some(Stat {
+        state,
+        parent: u32::try_from(number(0)?).ok()?,
+        utime: number(9)?,
+        stime: number(0)?,
+        start: number(6)?,
+    })
 }
 
 fn parse_syscall(text: &str) -> SyscallText {
@@ -183,7 +191,10 @@ mod tests {
     #[test]
     fn stat_is_read_behind_the_name() {
         let text = " D 1 2 2 0 -1 4194560 5 0 0 0 123 456 0 0 20 0 1 0 99887 1000 2 18446744073709551615";
-        assert_eq!(parse_stat(text), Some(Stat { state: 'D', utime: 123, stime: 456, start: 99887 }));
+        assert_eq!(
+            parse_stat(text),
+            Some(Stat { state: 'D', parent: 1, utime: 123, stime: 456, start: 99887 })
+        );
         assert_eq!(parse_stat(" R 1 2"), None);
         assert_eq!(parse_stat(""), None);
     }

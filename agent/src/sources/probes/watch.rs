@@ -2,57 +2,83 @@
 //!
 //! In: loaded programs, the time. Out: signals; the agent's own numbers; deleted keys.
 //! What can go wrong: a map read may fail (then the source fails and starts again); everything else is a count.
+//! What is read once a second is in [`super::readings`].
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
-use warpgauge_ebpf::calls::{InFlight, InFlightKey, SlowCall, flags, kind, major};
-use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
-use warpgauge_ebpf::loss::Loss;
-use warpgauge_ebpf::maps::{HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES};
-
+use aya::Pod;
 use aya::maps::{HashMap, MapData, MapError};
+use warpgauge_ebpf::calls::{InFlight, InFlightKey, SlowCall, flags, kind, layer, major};
+use warpgauge_ebpf::event::Event;
+use warpgauge_ebpf::histogram::{Histogram, HistogramKey};
+use warpgauge_ebpf::lock::{Held, HeldKey, number};
+use warpgauge_ebpf::loss::Loss;
+use warpgauge_ebpf::maps::{HELD_ENTRIES, IN_FLIGHT_ENTRIES};
 
-use crate::host::{HostRoot, mono_now};
-use crate::model::{Inside, Pid, Signal, StartTicks, ThreadState, Tid};
-use crate::sources::Outlet;
-use crate::telemetry::{Counter, Gauge, Telemetry};
-
-use super::call_signal::expected;
+use super::attached::Attached;
+use super::call_signal::{Names, expected};
+use super::events::{Events, Said};
 use super::in_flight::{Look, Node, Tracker};
 use super::inside::{Sample, judge};
 use super::kernel::Support;
+use super::locks::{Garbage, holders};
 use super::majors::Majors;
 use super::object::Loaded;
-use super::stats::{Life, Stats};
+use super::processes::Processes;
+use super::readings::Lives;
+use super::rm_calls::RmCalls;
+use super::schedule::Schedule;
+use super::stats::Stats;
 use super::thread_files::ThreadFiles;
+use crate::host::{HostRoot, mono_now, suspended_ns};
+use crate::model::{Inside, MonoNs, Pid, Signal, StartTicks, ThreadState, Tid};
+use crate::sources::Outlet;
+use crate::telemetry::{Counter, Gauge, Telemetry};
 
 /// Everything that is held while the probes work.
 pub struct Watch {
-    loaded: Loaded,
-    host: HostRoot,
-    host_pids: Support,
-    majors: Majors,
+    pub(super) loaded: Loaded,
+    pub(super) host: HostRoot,
+    pub(super) host_pids: Support,
+    pub(super) names: Names,
     configured_majors: bool,
     tracker: Tracker,
-    stats: Stats,
-    files: ThreadFiles,
+    pub(super) stats: Stats,
+    pub(super) rm_calls: RmCalls,
+    pub(super) processes: Processes,
+    pub(super) events: Events,
+    pub(super) garbage: Garbage,
+    pub(super) schedule: Schedule,
+    /// Whether reports of errors are seen, as it was last said.
+    pub(super) reports_xids: Option<bool>,
+    /// It was said that nobody can be followed.
+    pub(super) said_unfollowed: bool,
+    pub(super) files: ThreadFiles,
+    /// Readings so far.
+    pub(super) readings: u64,
     // used again from look to look
-    in_flight: Vec<(InFlightKey, InFlight)>,
-    histograms: Vec<(HistogramKey, Histogram)>,
-    calling: BTreeSet<u32>,
+    pub(super) in_flight: Vec<(InFlightKey, InFlight)>,
+    pub(super) histograms: Vec<(HistogramKey, Histogram)>,
+    pub(super) held: Vec<(HeldKey, Held)>,
+    pub(super) calling: BTreeSet<u32>,
+    pub(super) lives: Lives,
     /// Signals that wait to be sent.
-    said: Vec<Signal>,
-    numbers: Numbers,
+    pub(super) said: Vec<Signal>,
+    pub(super) numbers: Numbers,
 }
 
 /// The agent's own numbers.
-struct Numbers {
+pub(super) struct Numbers {
     /// With what each counter stood at when this watch began: the kernel counts from 0 after every load.
     lost: Vec<(Counter, u64)>,
     in_flight: Gauge,
-    histograms: Gauge,
+    pub(super) histograms: Gauge,
+    pub(super) processes: Gauge,
+    pub(super) rm_calls: Gauge,
+    pub(super) held: Gauge,
+    pub(super) armed: Gauge,
 }
 
 impl Watch {
@@ -66,24 +92,41 @@ impl Watch {
         tracker: Tracker,
         telemetry: &Telemetry,
     ) -> Self {
+        let began_ns = mono_now().0.saturating_add(suspended_ns());
+        let processes = Processes::new(began_ns, super::own_pid(&host));
         Self {
             loaded,
             host,
             host_pids,
-            majors,
+            names: Names { majors, ..Names::default() },
             configured_majors,
             tracker,
             stats: Stats::default(),
+            rm_calls: RmCalls::default(),
+            processes,
+            events: Events::default(),
+            garbage: Garbage::default(),
+            schedule: Schedule::default(),
+            reports_xids: None,
+            said_unfollowed: false,
             files: ThreadFiles::default(),
+            readings: 0,
             in_flight: Vec::new(),
             histograms: Vec::new(),
+            held: Vec::new(),
             calling: BTreeSet::new(),
+            lives: Lives::default(),
             said: Vec::new(),
             numbers: Numbers::new(telemetry),
         }
     }
 
-    /// Ends of slow calls, then calls in flight.
+    /// What is attached, to be looked after.
+    pub fn attached(&mut self) -> &mut Attached {
+        &mut self.loaded.attached
+    }
+
+    /// Events and ends of slow calls, then calls in flight.
     ///
     /// # Errors
     /// The map cannot be changed.
@@ -93,27 +136,27 @@ impl Watch {
         looked
     }
 
-    /// Finished calls.
+    /// Finished calls and other sums.
     ///
     /// # Errors
     /// The map cannot be changed.
     pub async fn read(&mut self, outlet: &Outlet) -> Result<(), MapError> {
-        let read = self.read_histograms();
+        let read = self.read_sums();
         self.send(outlet).await;
         read
     }
 
     /// Closes what is open, since this watch is over.
     pub async fn forget(&mut self, outlet: &Outlet) {
-        self.tracker.forget(&self.majors, &mut |signal| self.said.push(signal));
+        self.tracker.forget(&self.names, &mut |signal| self.said.push(signal));
         self.send(outlet).await;
     }
 
     /// Entries, ends and differences are said once: one that is dropped is missing for good, so the pipeline is waited
-    /// for. A thread's state is said again at the next scan.
+    /// for. A thread's state and a lock's holders are said again at the next scan.
     async fn send(&mut self, outlet: &Outlet) {
         for signal in self.said.drain(..) {
-            if matches!(signal, Signal::Thread { .. }) {
+            if matches!(signal, Signal::Thread { .. } | Signal::LockHolders { .. }) {
                 outlet.offer(signal);
             } else if outlet.send(signal).await.is_err() {
                 break; // the pipeline has ended, and this source is told to stop in a moment
@@ -124,13 +167,16 @@ impl Watch {
     fn look_at_calls(&mut self) -> Result<(), MapError> {
         // every call that ended before this moment has its event in the ring already
         let now = mono_now();
-        let emit = &mut |signal| self.said.push(signal);
+        self.take_events();
         // ends first: an end that is read has left no entry, so what is then found in the map is still going on
         let mut opened_unknown = false;
         while let Some(item) = self.loaded.slow_calls.next() {
             if let Some(event) = SlowCall::from_bytes(&item) {
-                opened_unknown |= is_open_of_unknown(&event, &self.majors);
-                self.tracker.ended(&event, &self.majors, emit);
+                opened_unknown |= is_open_of_unknown(&event, &self.names.majors);
+                if event.call.kind == kind::LOCK {
+                    self.names.locks.learn(number(event.call.object), now);
+                }
+                self.tracker.ended(&event, &self.names, &mut |signal| self.said.push(signal));
             }
         }
         if opened_unknown {
@@ -139,6 +185,7 @@ impl Watch {
         }
         self.loaded.flush_log();
         self.read_in_flight();
+        self.look_at_locks(now);
         let mut node = ThisNode {
             host: &self.host,
             host_pids: self.host_pids,
@@ -146,27 +193,51 @@ impl Watch {
             in_flight: &self.loaded.in_flight,
         };
         let emit = &mut |signal| self.said.push(signal);
-        for (key, _) in self.tracker.scan(now, &self.in_flight, &self.majors, &mut node, emit) {
+        for (key, _) in self.tracker.scan(now, &self.in_flight, &self.names, &mut node, emit) {
             ignore_absence(self.loaded.in_flight.remove(key))?;
         }
         self.count_losses();
         Ok(())
     }
 
-    fn read_histograms(&mut self) -> Result<(), MapError> {
-        self.histograms.clear();
-        // keys come and go by this hand only, so the walk ends
-        let entries = self.loaded.histograms.iter().take(HISTOGRAM_ENTRIES as usize);
-        self.histograms.extend(entries.map_while(Result::ok));
-        self.numbers.histograms.set(self.histograms.len() as u64);
-        let (host, files, host_pids, calling) = (&self.host, &mut self.files, self.host_pids, &self.calling);
-        let life = &mut |tgid| life(host, host_pids, files, calling, tgid);
+    fn take_events(&mut self) {
         let emit = &mut |signal| self.said.push(signal);
-        let done = self.stats.read(mono_now(), &self.histograms, life, emit);
-        for key in done {
-            ignore_absence(self.loaded.histograms.remove(key))?;
+        while let Some(item) = self.loaded.events.next() {
+            let Some(event) = Event::from_bytes(&item) else { continue };
+            let at = MonoNs(event.at_ns);
+            match self.events.take(&event, emit) {
+                Said::Works => self.processes.works(at, event.tgid, event.start_ns, emit),
+                Said::Ended => self.processes.ended(at, event.tgid, event.start_ns),
+                Said::Nothing => {}
+            }
         }
-        Ok(())
+    }
+
+    /// Who has the locks that are waited for; said before the waits themselves, so that a victim's holder is known.
+    fn look_at_locks(&mut self, now: MonoNs) {
+        let is_wait = |(key, call): &&(InFlightKey, InFlight)| {
+            let is_long = now.since(MonoNs(call.enter_ns)).is_some_and(|age| age >= super::SLOW);
+            is_long && key.layer == layer::LOCK && call.kind == kind::LOCK
+        };
+        let waited: BTreeSet<u64> =
+            self.in_flight.iter().filter(is_wait).map(|(_, call)| call.object).collect();
+        if waited.is_empty() {
+            return;
+        }
+        self.read_held();
+        self.names.locks.learn_rm_api(now, &self.held, &self.in_flight);
+        for lock in waited {
+            let released = self.loaded.released.get(&lock, 0).ok();
+            let holders = holders(&mut self.names.locks, now, lock, &self.held, released);
+            self.said.push(Signal::LockHolders { at: now, holders: Box::new(holders) });
+        }
+    }
+
+    pub(super) fn read_held(&mut self) {
+        walk(&self.loaded.held, HELD_ENTRIES, &mut self.held);
+        self.held.sort_unstable_by_key(|(key, _)| *key);
+        self.held.dedup_by_key(|(key, _)| *key);
+        self.numbers.held.set(self.held.len() as u64);
     }
 
     /// The driver may have been loaded again, under another major.
@@ -179,19 +250,16 @@ impl Watch {
         }
         let Ok(text) = fs::read_to_string(self.host.proc("devices")) else { return Ok(()) };
         let majors = Majors::of_nvidia(&text);
-        if majors != self.majors {
+        if majors != self.names.majors {
             tracing::info!(majors = ?majors.array(), left_out = majors.left_out, "the watched device majors changed");
             self.loaded.watch(majors.array())?;
-            self.majors = majors;
+            self.names.majors = majors;
         }
         Ok(())
     }
 
     fn read_in_flight(&mut self) {
-        self.in_flight.clear();
-        // entries come and go under the walk, which then begins again: it is bounded, and repeats are dropped
-        let entries = self.loaded.in_flight.iter().take(IN_FLIGHT_ENTRIES as usize);
-        self.in_flight.extend(entries.map_while(Result::ok));
+        walk(&self.loaded.in_flight, IN_FLIGHT_ENTRIES, &mut self.in_flight);
         self.in_flight.sort_unstable_by_key(|(key, _)| *key);
         self.in_flight.dedup_by_key(|(key, _)| *key);
         self.numbers.in_flight.set(self.in_flight.len() as u64);
@@ -210,6 +278,12 @@ impl Watch {
     }
 }
 
+/// A map's entries. They come and go under the walk, which then begins again: it is bounded, and there may be repeats.
+pub(super) fn walk<K: Pod, V: Pod>(map: &HashMap<MapData, K, V>, most: u32, into: &mut Vec<(K, V)>) {
+    into.clear();
+    into.extend(map.iter().take(most as usize).map_while(Result::ok));
+}
+
 impl Numbers {
     fn new(telemetry: &Telemetry) -> Self {
         let lost = Loss::ALL.map(|loss| {
@@ -217,10 +291,15 @@ impl Numbers {
             let base = counter.get();
             (counter, base)
         });
+        let entries = |map| telemetry.gauge("warpgauge.probe.entries", &[("map", map)]);
         Self {
             lost: lost.into(),
-            in_flight: telemetry.gauge("warpgauge.probe.entries", &[("map", "in_flight")]),
-            histograms: telemetry.gauge("warpgauge.probe.entries", &[("map", "histogram")]),
+            in_flight: entries("in_flight"),
+            histograms: entries("histogram"),
+            processes: entries("process"),
+            rm_calls: entries("rm_call"),
+            held: entries("held"),
+            armed: telemetry.gauge("warpgauge.scheduler.armed", &[]),
         }
     }
 }
@@ -276,25 +355,8 @@ fn is_open_of_unknown(event: &SlowCall, majors: &Majors) -> bool {
     event.call.kind == kind::OPEN && major != 0 && !majors.array().contains(&major)
 }
 
-fn life(
-    host: &HostRoot,
-    host_pids: Support,
-    files: &mut ThreadFiles,
-    calling: &BTreeSet<u32>,
-    tgid: u32,
-) -> Life {
-    // an entry may outlive its process; its end is still to be counted
-    if host_pids == Support::No || calling.contains(&tgid) {
-        return Life::Unknown;
-    }
-    match files.process(host, Pid(tgid)) {
-        Ok(Some(stat)) => Life::Alive(StartTicks(stat.start)),
-        Ok(None) if fs::metadata(&host.proc).is_ok() => Life::Gone,
-        Ok(None) | Err(_) => Life::Unknown,
-    }
-}
-
-fn ignore_absence(removed: Result<(), MapError>) -> Result<(), MapError> {
+/// What is not there any more need not be deleted.
+pub(super) fn ignore_absence(removed: Result<(), MapError>) -> Result<(), MapError> {
     match removed {
         Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(MapError::KeyNotFound) => Ok(()),

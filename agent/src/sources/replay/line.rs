@@ -117,7 +117,7 @@ fn call(at: MonoNs, raw: RawCall) -> Result<Signal, String> {
         RawEdge::Exit => Edge::Exit { ret: raw.ret, status: hex("status", raw.status)?, lost: false },
         RawEdge::Release => Edge::Release,
     };
-    let exclusive = raw.mode.as_deref() == Some("write");
+    let exclusive = raw.mode.as_deref().is_some_and(|mode| mode != "read");
     let lock = raw.lock.map(|lock| LockWait { lock, exclusive });
     let call = Call {
         pid: Pid(raw.pid),

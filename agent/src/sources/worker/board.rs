@@ -1,4 +1,4 @@
-//! The notice board: what is said of each source in the worker, for who asks (`warpgauge doctor`).
+//! The notice board: what is said of each source in the worker and of the probes' budget, for who asks (`warpgauge doctor`).
 //!
 //! In: changes of state. Out: the latest [`Standing`] of each source. Clones share. Nothing can go wrong.
 
@@ -13,7 +13,7 @@ use super::states::Change;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Standing {
-    /// `dcgm`, `nvml`, `profiling` or `worker`.
+    /// `dcgm`, `nvml`, `profiling`, `worker`, or `probes` for their budget.
     pub source: String,
     /// It gives data.
     pub up: bool,

@@ -1,6 +1,7 @@
 //! Tests of the snapshot: facts in, points out, with every time given.
 //!
 //! In: hand-made facts. Out: assertions on the batches. What can go wrong is what is tested.
+mod driver;
 mod ends;
 
 use super::*;
@@ -56,7 +57,7 @@ fn calls(pid: u32, slot: usize, n: u32, last: bool) -> Fact {
     let latency = LatencyDelta { slots, sum_ns: u64::from(n) * 1_500, errors: 0 };
     let device = Some(DeviceNode { major: 195, minor: 255 });
     let (kind, op, cgroup) = (CallKind::Ioctl, 0xc020_462a, CgroupId(u64::from(pid)));
-    let stats = CallStats { pid: Pid(pid), cgroup, device, kind, op, latency, last };
+    let stats = CallStats { pid: Pid(pid), cgroup, device, kind, function: None, op, latency, last };
     Fact::Reading(Signal::CallStats { at: MonoNs(0), stats: Box::new(stats) })
 }
 
@@ -75,6 +76,7 @@ fn xid(code: u32, class: &str, hw_id: Option<&str>) -> Attributed<Fact> {
         class: class.into(),
         severity: word(),
         action: word(),
+        source: crate::model::XidSource::KernelLog,
         pid: None,
         line: Box::new(line),
     });
@@ -92,6 +94,8 @@ fn stall(id: &str, state: StallState, seconds: u64) -> Attributed<Fact> {
         hw_id: None,
         call: None,
         victims: vec![Victim { pid: Pid(1), tid: Tid(1), caller: None }],
+        lock: None,
+        holder: None,
         evidence: vec![],
     };
     let (severity, kind) = (Severity::Warn, FindingKind::Stall(stall));

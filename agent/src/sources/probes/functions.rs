@@ -1,0 +1,224 @@
+//! The driver's functions that probes stand on, and the programs that go there.
+//!
+//! In: nothing. Out: a table. Names are those of the open driver's branches 515 to 595; they are the same in the closed
+//! flavour, since all of them lie in the part that is built on the node or at its border.
+//! What can go wrong: a branch that is not known yet renames one. A function that a probe cannot do without refuses the
+//! row there, any other is left out; both are said.
+
+use super::tactics::Probe;
+
+/// A module of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Module {
+    /// `nvidia`.
+    Nvidia,
+    /// `nvidia_uvm`.
+    Uvm,
+}
+
+impl Module {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Nvidia, Self::Uvm];
+
+    /// As the kernel spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nvidia => "nvidia",
+            Self::Uvm => "nvidia_uvm",
+        }
+    }
+}
+
+/// A function, and what is run there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Where it is.
+    pub module: Module,
+    /// The names it has had. The first that a driver has is taken, so where a branch has two of them the outer one comes
+    /// first; the last is that of new branches, used while no driver is loaded.
+    pub names: &'static [&'static str],
+    /// The program for its entry.
+    pub entry: &'static str,
+    /// The program for its return, and how many calls may be inside at once.
+    pub returns: Option<(&'static str, u32)>,
+    /// Without it the probe makes no sense.
+    pub needed: bool,
+}
+
+/// As many as the kernel allows: any number of threads may hang in these.
+const MANY: u32 = 4096;
+/// For functions that the driver enters one at a time on each GPU. Every one costs about 100 bytes.
+const FEW: u32 = 256;
+
+const fn function(
+    module: Module,
+    names: &'static [&'static str],
+    entry: &'static str,
+    returns: (&'static str, u32),
+) -> Function {
+    Function { module, names, entry, returns: Some(returns), needed: true }
+}
+
+impl Function {
+    const fn optional(self) -> Self {
+        Self { needed: false, ..self }
+    }
+
+    const fn entry_only(self) -> Self {
+        Self { returns: None, ..self }
+    }
+}
+
+const CALL: (&str, u32) = ("kr_call", MANY);
+
+const IOCTL: [Function; 2] = [
+    function(Module::Nvidia, &["nvidia_frontend_unlocked_ioctl", "nvidia_unlocked_ioctl"], "kp_ioctl", CALL),
+    function(Module::Uvm, &["uvm_unlocked_ioctl_entry"], "kp_ioctl", CALL).optional(),
+];
+const OPEN: [Function; 2] = [
+    function(Module::Nvidia, &["nvidia_frontend_open", "nvidia_open"], "kp_open", CALL),
+    function(Module::Uvm, &["uvm_open_entry"], "kp_open", CALL).optional(),
+];
+const CLOSE: [Function; 2] = [
+    function(Module::Nvidia, &["nvidia_frontend_close", "nvidia_close"], "kp_close", CALL),
+    function(Module::Uvm, &["uvm_release_entry"], "kp_close", CALL).optional(),
+];
+const MMAP: [Function; 2] = [
+    function(Module::Nvidia, &["nvidia_frontend_mmap", "nvidia_mmap"], "kp_mmap", CALL),
+    function(Module::Uvm, &["uvm_mmap_entry"], "kp_mmap", CALL).optional(),
+];
+/// UVM has none but that of its tools.
+const POLL: [Function; 1] =
+    [function(Module::Nvidia, &["nvidia_frontend_poll", "nvidia_poll"], "kp_poll", CALL)];
+
+const RM: [Function; 1] = [function(Module::Nvidia, &["rm_ioctl"], "kp_rm_ioctl", ("kr_rm_ioctl", MANY))];
+const INIT_ADAPTER: [Function; 1] =
+    [function(Module::Nvidia, &["rm_init_adapter"], "kp_init_adapter", ("kr_driver", FEW))];
+
+const fn lock(names: &'static [&'static str], entry: &'static str) -> Function {
+    function(Module::Nvidia, names, entry, ("kr_lock", MANY))
+}
+
+const fn try_lock(names: &'static [&'static str]) -> Function {
+    function(Module::Nvidia, names, "kp_try_lock", ("kr_try_lock", MANY)).optional()
+}
+
+const fn unlock(names: &'static [&'static str]) -> Function {
+    function(Module::Nvidia, names, "kp_unlock", ("", 0)).entry_only()
+}
+
+/// Who can be seen to take a lock must be seen to let it go, else it would be blamed for ever. A semaphore is a mutex
+/// by another name: in some builds one of the two only jumps to the other.
+const LOCKS: [Function; 12] = [
+    lock(&["os_acquire_rwlock_read"], "kp_lock_read"),
+    lock(&["os_acquire_rwlock_write"], "kp_lock_write"),
+    lock(&["os_acquire_mutex"], "kp_lock_mutex"),
+    lock(&["os_acquire_semaphore"], "kp_lock_semaphore"),
+    try_lock(&["os_cond_acquire_rwlock_read"]),
+    try_lock(&["os_cond_acquire_rwlock_write"]),
+    try_lock(&["os_cond_acquire_mutex"]),
+    try_lock(&["os_cond_acquire_semaphore"]),
+    unlock(&["os_release_rwlock_read"]),
+    unlock(&["os_release_rwlock_write"]),
+    unlock(&["os_release_mutex"]),
+    unlock(&["os_release_semaphore"]),
+];
+
+const REGISTER: (&str, u32) = ("kr_uvm_register", FEW);
+const UVM_REGISTER: [Function; 4] = [
+    function(Module::Uvm, &["uvm_api_register_gpu"], "kp_uvm_register_gpu", REGISTER),
+    function(Module::Uvm, &["uvm_api_register_gpu_va_space"], "kp_uvm_register_va_space", REGISTER)
+        .optional(),
+    function(Module::Uvm, &["uvm_api_register_channel"], "kp_uvm_register_channel", REGISTER).optional(),
+    function(Module::Uvm, &["uvm_api_unregister_gpu"], "kp_uvm_unregister_gpu", REGISTER)
+        .entry_only()
+        .optional(),
+];
+const UVM_FAULT: [Function; 1] =
+    [function(Module::Uvm, &["uvm_vm_fault_entry"], "kp_fault", ("kr_fault", MANY))];
+const UVM_SERVICE: [Function; 2] = [
+    function(
+        Module::Uvm,
+        // renamed in 560
+        &["uvm_gpu_service_replayable_faults", "uvm_parent_gpu_service_replayable_faults"],
+        "kp_service",
+        ("kr_service", FEW),
+    ),
+    function(
+        Module::Uvm,
+        &[
+            "uvm_gpu_service_non_replayable_fault_buffer",
+            "uvm_parent_gpu_service_non_replayable_fault_buffer",
+        ],
+        "kp_service",
+        ("kr_service", FEW),
+    )
+    .optional(),
+];
+const UVM_EVICT: [Function; 1] =
+    [function(Module::Uvm, &["uvm_va_block_evict_chunks"], "kp_evict", ("kr_evict", MANY))];
+
+const XID: [Function; 1] =
+    [function(Module::Nvidia, &["nv_report_error"], "kp_report_error", ("", 0)).entry_only()];
+const POWER: [Function; 1] =
+    [function(Module::Nvidia, &["nv_set_system_power_state"], "kp_power", ("", 0)).entry_only()];
+
+impl Probe {
+    /// The functions it stands on; none for a probe that has nothing to do with the driver's own.
+    pub fn functions(self) -> &'static [Function] {
+        match self {
+            Self::Ioctl => &IOCTL,
+            Self::Open => &OPEN,
+            Self::Close => &CLOSE,
+            Self::Mmap => &MMAP,
+            Self::Poll => &POLL,
+            Self::Rm => &RM,
+            Self::InitAdapter => &INIT_ADAPTER,
+            Self::Locks => &LOCKS,
+            Self::UvmRegister => &UVM_REGISTER,
+            Self::UvmFault => &UVM_FAULT,
+            Self::UvmService => &UVM_SERVICE,
+            Self::UvmEvict => &UVM_EVICT,
+            Self::Xid => &XID,
+            Self::Power => &POWER,
+            Self::Unload | Self::Exec | Self::Scheduler => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::tactics::PROBES;
+    use super::*;
+
+    #[test]
+    fn every_function_has_one_place_in_the_table() {
+        let mut seen = BTreeSet::new();
+        for function in PROBES.into_iter().flat_map(|probe| probe.functions()) {
+            assert!(!function.names.is_empty() && function.entry.starts_with("kp_"), "{function:?}");
+            assert!(function.returns.is_none_or(|(program, _)| program.starts_with("kr_")), "{function:?}");
+            assert!(
+                function.returns.is_none_or(|(_, at_once)| (1..=MANY).contains(&at_once)),
+                "{function:?}"
+            );
+            for name in function.names {
+                // two events on one function would have one name
+                assert!(seen.insert((function.module, *name)), "{name} twice");
+            }
+        }
+        assert_eq!(seen.len(), 40);
+    }
+
+    #[test]
+    fn whoever_is_seen_to_take_a_lock_is_seen_to_let_it_go() {
+        let names = |part: &str| -> BTreeSet<String> {
+            let all = LOCKS.iter().map(|function| function.names[0]);
+            all.filter_map(|name| Some(name.strip_prefix(part)?.to_owned())).collect()
+        };
+        assert_eq!(names("os_acquire_").len(), 4);
+        assert_eq!(names("os_acquire_"), names("os_release_"));
+        assert_eq!(names("os_acquire_"), names("os_cond_acquire_"));
+    }
+}

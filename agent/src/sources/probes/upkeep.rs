@@ -1,0 +1,190 @@
+//! Looking after the attached programs: a driver that is loaded again, what the programs cost, hits that were missed.
+//!
+//! In: a beat every second, what is loaded. Out: probes attached anew, taken off or put back; the agent's own numbers.
+//! What can go wrong: the kernel refuses what it took before; then the next row is taken, and said.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use super::attached::{Attached, Driver};
+use super::cost::{Budget, Step, by_probe};
+use super::groups::Group;
+use super::kernel::Kernel;
+use super::reload::Loads;
+use super::report::{Report, UNMEASURED};
+use super::run_stats::Sampler;
+use super::symbols::Symbols;
+use super::tactics::Probe;
+use crate::host::{HostRoot, mono_now};
+use crate::telemetry::{Counter, Telemetry};
+
+/// Between two beats, and the length of a sample.
+pub const BEAT: Duration = Duration::from_secs(1);
+/// A sample is taken every so many beats.
+const SAMPLE_EVERY: u32 = 30;
+/// Missed hits are asked for every so many beats.
+const MISSED_EVERY: u32 = 10;
+
+/// What is remembered from beat to beat.
+pub struct Upkeep {
+    host: HostRoot,
+    kernel: Kernel,
+    group: Group,
+    loads: Loads,
+    driver: Driver,
+    beats: u32,
+    sampler: Option<Sampler>,
+    budget: Budget,
+    missed: BTreeMap<String, Missed>,
+    telemetry: Telemetry,
+    report: Report,
+    /// It was said that nobody counts.
+    said_uncounted: bool,
+}
+
+/// Hits of an event that its program did not see.
+struct Missed {
+    counter: Counter,
+    last: u64,
+}
+
+/// What is loaded, and which functions it has. Takes some tenths of a second where a driver is loaded.
+pub fn look_at_driver(host: &HostRoot) -> Driver {
+    let loads = Loads::look(host);
+    Driver { symbols: Symbols::look(&host.proc("kallsyms"), loads.modules()), loads }
+}
+
+impl Upkeep {
+    /// Begins after everything was attached for this `driver`.
+    pub fn new(
+        host: HostRoot,
+        kernel: Kernel,
+        group: Group,
+        driver: Driver,
+        budget: Budget,
+        report: Report,
+        telemetry: &Telemetry,
+    ) -> Self {
+        Self {
+            host,
+            kernel,
+            group,
+            loads: driver.loads,
+            driver,
+            beats: 0,
+            sampler: None,
+            budget,
+            missed: BTreeMap::new(),
+            telemetry: telemetry.clone(),
+            report,
+            said_uncounted: false,
+        }
+    }
+
+    /// Every [`BEAT`]. Gives whether the driver was loaded again.
+    pub async fn beat(&mut self, attached: &mut Attached) -> bool {
+        self.beats = self.beats.wrapping_add(1);
+        let changed = self.look_at_loads(attached).await;
+        match self.sampler.take() {
+            Some(sampler) => self.end_sample(sampler, attached),
+            None if self.beats % SAMPLE_EVERY == 0 => {
+                self.sampler = Some(Sampler::begin(mono_now(), &self.host.proc("self"), attached.loaded()));
+            }
+            None => {}
+        }
+        if self.beats % MISSED_EVERY == 0 {
+            self.count_missed(attached);
+        }
+        changed
+    }
+
+    /// Nothing is at work any more; what was refused stays true.
+    pub fn retract(&mut self) {
+        self.report.retract();
+    }
+
+    /// A kprobe event of tracefs comes back with its module by itself, one of perf does not; and another branch may have
+    /// other names.
+    async fn look_at_loads(&mut self, attached: &mut Attached) -> bool {
+        let loads = Loads::look(&self.host);
+        if loads == self.loads {
+            return false;
+        }
+        self.loads = loads;
+        // a module that is gone is waited for under the names it had
+        if loads.modules().is_empty() {
+            tracing::info!("The driver was unloaded; its calls are watched again once it is loaded.");
+            return true;
+        }
+        let host = self.host.clone();
+        let Ok(driver) = tokio::task::spawn_blocking(move || look_at_driver(&host)).await else {
+            return false;
+        };
+        tracing::info!(modules = ?driver.loads.modules(), "The driver was loaded; its functions are looked up again.");
+        (self.loads, self.driver) = (driver.loads, driver);
+        let probes: Vec<Probe> = attached.choices().map(|choice| choice.probe).collect();
+        for probe in probes.into_iter().filter(|probe| !self.budget.shed().contains(probe)) {
+            attached.settle(probe, &self.kernel, &self.driver);
+        }
+        self.report.publish(attached.choices());
+        true
+    }
+
+    fn end_sample(&mut self, sampler: Sampler, attached: &mut Attached) {
+        let Some(programs) = sampler.end(mono_now(), &self.host.proc("self"), attached.loaded()) else {
+            self.report.budget(false, self.budget.shed());
+            if !std::mem::replace(&mut self.said_uncounted, true) {
+                tracing::warn!(
+                    remedy = UNMEASURED,
+                    "What the probes cost cannot be measured: their budget is not held."
+                );
+            }
+            return;
+        };
+        let costs = by_probe(&programs, &attached.uses());
+        self.report.costs(&costs);
+        match self.budget.judge(&costs) {
+            Step::Keep => {}
+            Step::Shed(probes) => {
+                let total: f64 = costs.values().map(|cost| cost.cpus).sum();
+                let names: Vec<_> = probes.iter().map(|probe| probe.name()).collect();
+                tracing::warn!(
+                    probes = ?names,
+                    cpus = total,
+                    budget = self.budget.limit(),
+                    remedy = "raise `probes.budget`, or look for what calls the driver so often",
+                    "The probes cost more than their budget: some are given up."
+                );
+                probes.iter().for_each(|probe| attached.take_off(*probe, "over_budget"));
+            }
+            Step::Restore(probe) => {
+                tracing::info!(probe = probe.name(), "The probes cost little again: one is put back.");
+                attached.settle(probe, &self.kernel, &self.driver);
+            }
+        }
+        self.report.publish(attached.choices());
+        self.report.budget(true, self.budget.shed());
+    }
+
+    fn count_missed(&mut self, attached: &Attached) {
+        let Some(tracefs) = &self.kernel.tracefs else { return };
+        let probes: BTreeMap<String, Probe> =
+            attached.kprobe_events().map(|(probe, name)| (name, probe)).collect();
+        if probes.is_empty() {
+            return;
+        }
+        let profile = fs::read_to_string(tracefs.join("kprobe_profile")).unwrap_or_default();
+        for (event, total) in self.group.missed(&profile) {
+            let Some(probe) = probes.get(event) else { continue };
+            let missed = self.missed.entry(event.to_owned()).or_insert_with(|| Missed {
+                counter: self.telemetry.counter("warpgauge.probe.missed", &[("probe", probe.name())]),
+                last: 0,
+            });
+            // an event that was made again counts from 0
+            missed.counter.add(total.checked_sub(missed.last).unwrap_or(total));
+            missed.last = total;
+        }
+        self.missed.retain(|event, _| probes.contains_key(event));
+    }
+}
