@@ -56,7 +56,7 @@ const VICTIM: &[u8; 16] = b"ioctl-victim\0\0\0\0";
 /// What was told of this process so far.
 fn told(loaded: &mut Loaded, all: &mut Vec<Event>, pid: u32) -> Vec<Event> {
     while let Some(item) = loaded.events.next() {
-        all.push(Event::from_bytes(&item).expect("a whole event"));
+        all.push(Event::from_bytes(&item).unwrap());
     }
     all.iter().filter(|event| event.tgid == pid).copied().collect()
 }

@@ -20,6 +20,7 @@ mod gpu_profiling;
 mod gpu_values;
 mod hung_call;
 mod image;
+mod in_vm;
 mod inside;
 mod kernel_log;
 mod kernel_types;

@@ -81,12 +81,14 @@ impl Setup {
         self
     }
 
-    /// Exports to a collector at `address`, metrics every 200 ms.
+    /// Exports to a collector at `address`, metrics every 200 ms; an emulated guest has time for one a second.
     #[must_use]
     pub fn to(self, address: &str) -> Self {
+        let in_vm = std::env::var_os("WARPGAUGE_VM").is_some();
+        let (interval, timeout) = if in_vm { ("1000", "10000") } else { ("200", "2000") };
         self.env("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{address}"))
-            .env("OTEL_METRIC_EXPORT_INTERVAL", "200")
-            .env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000")
+            .env("OTEL_METRIC_EXPORT_INTERVAL", interval)
+            .env("OTEL_EXPORTER_OTLP_TIMEOUT", timeout)
     }
 
     /// Starts it; a second start appends to the same log.

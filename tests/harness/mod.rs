@@ -4,6 +4,7 @@ pub mod agent;
 pub mod cgroups;
 pub mod collector;
 pub mod deadline;
+pub mod driver;
 pub mod feed;
 pub mod live;
 pub mod need;

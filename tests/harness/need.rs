@@ -37,6 +37,8 @@ pub enum Need {
     KmsgWrite,
     /// Reading the kernel log needs a right (`kernel.dmesg_restrict=1`).
     DmesgRestricted,
+    /// This is a guest of `cargo xtask vm-test`, with the driver's double.
+    Vm,
 }
 
 impl Need {
@@ -55,6 +57,7 @@ impl Need {
             Self::CgroupV2 => "cgroup-v2",
             Self::KmsgWrite => "kmsg-write",
             Self::DmesgRestricted => "dmesg-restricted",
+            Self::Vm => "vm",
         }
     }
 
@@ -81,6 +84,7 @@ impl Need {
             Self::KmsgWrite => std::fs::OpenOptions::new().write(true).open("/dev/kmsg").is_ok(),
             Self::DmesgRestricted => std::fs::read_to_string("/proc/sys/kernel/dmesg_restrict")
                 .is_ok_and(|value| value.trim() == "1"),
+            Self::Vm => std::env::var_os("WARPGAUGE_VM").is_some(),
         }
     }
 }

@@ -61,6 +61,11 @@ pub fn victim() -> PathBuf {
     program("ioctl-victim")
 }
 
+/// The process that calls the driver's double.
+pub fn driver_caller() -> PathBuf {
+    program("driver-caller")
+}
+
 /// The OpenTelemetry Collector.
 pub fn collector() -> PathBuf {
     let built = || workspace().join("target/collector/otelcol-test");

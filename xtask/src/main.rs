@@ -27,6 +27,7 @@ mod shell;
 mod skips;
 mod test;
 mod tidy;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -53,6 +54,8 @@ enum Command {
     Demo,
     /// Run all tests
     Test,
+    /// Run the tests that need a kernel of their own, in virtual machines
+    VmTest(vm::Asked),
     /// Check what the compiler does not: layers, sizes, headers, names
     Tidy,
     /// Write docs/metrics.md from the catalogue
@@ -93,6 +96,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Run { args } => run::run(&args),
         Command::Demo => demo::run(),
         Command::Test => test::run(),
+        Command::VmTest(asked) => vm::run(&asked),
         Command::Tidy => tidy::run(),
         Command::Docs => docs::run(),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),

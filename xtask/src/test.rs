@@ -3,12 +3,13 @@
 //! In: the checkout. Out: the tests' own output and one closing line.
 //! What can go wrong: a test fails, or skips without being allowed to.
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, bail};
 
+use crate::vm::{self, Kernel, Prepared};
 use crate::{build_ebpf, ci::Phases, collector, image, manifest_check, real_nvml, shell, skips, workspace};
 
 /// Runs all tests.
@@ -45,12 +46,25 @@ impl Counts {
         }
         Ok(())
     }
+
+    /// Tells skips, which have passed as far as libtest knows, from what has passed.
+    fn settle(&mut self, skipped: &Path, in_ci: bool) -> anyhow::Result<()> {
+        let (skips, surplus) = skips::check(skipped, in_ci)?;
+        for skip in &skips {
+            println!("skipped: {skip}");
+        }
+        self.skipped = skips.len() as u64;
+        let ran = skips.iter().filter(|skip| !skip.starts_with(NO_VM)).count() as u64;
+        self.passed = self.passed.saturating_sub(ran);
+        self.surplus = surplus;
+        Ok(())
+    }
 }
 
 /// The phases of testing, timed. In CI only those skips are allowed that may happen there.
 pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Counts> {
-    phases.time("build-ebpf", 360, build_ebpf::run)?;
-    let collector = phases.time("collector", 600, || Ok(collector::build()))?;
+    phases.time("build-ebpf", 260, build_ebpf::run)?;
+    let collector = phases.time("collector", 280, || Ok(collector::build()))?;
     phases.time("kubernetes", 60, || Ok(manifest_check::build()))?;
     phases.time("image", 30, || Ok(image::build_if_possible()))?;
     phases.time("build", 360, || {
@@ -59,15 +73,46 @@ pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Coun
     let nvml = phases.time("nvml", 30, || Ok(real_nvml::bring()))?;
     shell::mount_tracefs();
     let brought = [("WARPGAUGE_COLLECTOR", collector), ("WARPGAUGE_REAL_NVML", nvml)];
-    phases.time("test", 500, || cargo_test(&brought, in_ci))
+    let skipped = workspace::path("target/skipped-tests");
+    let _ = std::fs::remove_file(&skipped); // left by an earlier run, or not there
+    let mut counts = phases.time("test", 400, || cargo_test(&brought, &skipped))?;
+    let prepared = phases.time("vm", 60, Prepared::bring_if_possible)?;
+    for kernel in Kernel::ALL {
+        phases.time(kernel.phase(), 140, || in_vm(kernel, prepared.as_ref(), &skipped, &mut counts))?;
+    }
+    counts.settle(&skipped, in_ci)?;
+    Ok(counts)
+}
+
+/// What the skip of all tests in a kernel's virtual machine begins with: no test has run there.
+const NO_VM: &str = "vm@";
+
+/// Adds the tests in a virtual machine.
+fn in_vm(
+    kernel: Kernel,
+    prepared: Option<&Prepared>,
+    skipped: &Path,
+    counts: &mut Counts,
+) -> anyhow::Result<()> {
+    let outcome = prepared.map(|prepared| prepared.test(kernel)).transpose()?.flatten();
+    let skips = match outcome {
+        Some(outcome) => {
+            counts.passed += outcome.passed;
+            counts.failed += outcome.failed;
+            outcome.skips
+        }
+        None => vec![format!("{NO_VM}{} vm", kernel.name())],
+    };
+    let mut record = std::fs::File::options().create(true).append(true).open(skipped)?;
+    skips.iter().try_for_each(|skip| writeln!(record, "{skip}")).context("the record of skips")
 }
 
 /// `brought` are things that some tests need, by the variable that names them.
-fn cargo_test(brought: &[(&str, Option<PathBuf>)], in_ci: bool) -> anyhow::Result<Counts> {
-    let skipped = workspace::path("target/skipped-tests");
-    let _ = std::fs::remove_file(&skipped); // left by an earlier run, or not there
+fn cargo_test(brought: &[(&str, Option<PathBuf>)], skipped: &Path) -> anyhow::Result<Counts> {
     let mut command = shell::command("cargo", &["test", "--workspace", "--no-fail-fast"]);
-    command.env("WARPGAUGE_SKIPPED", &skipped).env("WARPGAUGE_BUILT", "1").stdout(Stdio::piped());
+    // these have a turn of their own
+    command.args(["--", "--skip", vm::MODULE]);
+    command.env("WARPGAUGE_SKIPPED", skipped).env("WARPGAUGE_BUILT", "1").stdout(Stdio::piped());
     for (name, path) in brought {
         if let Some(path) = path {
             command.env(name, path);
@@ -86,13 +131,6 @@ fn cargo_test(brought: &[(&str, Option<PathBuf>)], in_ci: bool) -> anyhow::Resul
         }
     }
     let status = child.wait()?;
-    let (skips, surplus) = skips::check(&skipped, in_ci)?;
-    for skip in &skips {
-        println!("skipped: {skip}");
-    }
-    counts.skipped = skips.len() as u64;
-    counts.passed = counts.passed.saturating_sub(counts.skipped);
-    counts.surplus = surplus;
     if 0 < ignored {
         bail!("{ignored} tests are ignored; a test that may not run says what it needs instead");
     }

@@ -115,19 +115,19 @@ mod tests {
 
     #[test]
     fn each_right_is_read_from_its_bit() {
+        use Verdict::{No, Unknown, Yes};
         let verdicts = |mask: Option<u64>, locked_memory| -> Vec<Verdict> {
             RIGHTS.iter().map(|right| check(right, mask, locked_memory).verdict).collect()
         };
-        assert_eq!(verdicts(Some(u64::MAX), true), [Verdict::Yes; 7]);
-        assert_eq!(verdicts(Some(0), true), [Verdict::No; 7]);
-        assert_eq!(verdicts(None, true), [Verdict::Unknown; 7]);
+        assert_eq!(verdicts(Some(u64::MAX), true), [Yes; 7]);
+        assert_eq!(verdicts(Some(0), true), [No; 7]);
+        assert_eq!(verdicts(None, true), [Unknown; 7]);
         let only_bpf = verdicts(Some(1 << 39), true);
-        assert_eq!((only_bpf[0], &only_bpf[1..]), (Verdict::Yes, &[Verdict::No; 6][..]));
+        assert_eq!((only_bpf[0], &only_bpf[1..]), (Yes, &[No; 6][..]));
         // from 5.11 on, and where there is no limit
         let nothing = verdicts(Some(0), false);
-        assert_eq!((nothing[2], nothing.iter().filter(|v| **v == Verdict::No).count()), (Verdict::Yes, 6));
+        assert_eq!((nothing[2], nothing.iter().filter(|v| **v == No).count()), (Yes, 6));
         // an administrator may load programs, but not look into every thread
-        use Verdict::{No, Yes};
         assert_eq!(verdicts(Some(1 << ADMIN), false), [Yes, Yes, Yes, No, No, No, Yes]);
     }
 

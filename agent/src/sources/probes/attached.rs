@@ -12,6 +12,7 @@ use aya::maps::{Array, MapData};
 use aya::programs::{Program, ProgramError};
 use warpgauge_ebpf::attach::{Attachment, to_kprobe_event, to_perf_kprobe, to_tracepoint, try_kprobe_event};
 
+use super::cost::Uses;
 use super::groups::Group;
 use super::hooks::{Edge, Event, Hook, of_row};
 use super::kernel::Kernel;
@@ -157,7 +158,7 @@ impl Attached {
     }
 
     /// Which programs each probe has at work, and which of them see ends; then those of no probe.
-    pub fn uses(&self) -> Vec<(Option<Probe>, Vec<(&'static str, bool)>)> {
+    pub fn uses(&self) -> Vec<Uses> {
         let programs = |hooks: &[(Hook, Attachment)]| {
             let mut programs: Vec<_> = hooks.iter().map(|(hook, _)| (hook.program, hook.is_end())).collect();
             programs.sort_unstable();
@@ -196,7 +197,7 @@ impl Attached {
             let Event::KprobeEvent { module, function, edge: Edge::Entry } = &hook.event else { continue };
             let attached =
                 self.probes.iter().flat_map(|at_work| &at_work.hooks).any(|(known, _)| known == hook);
-            if attached && driver.symbols.is_loaded(*module) {
+            if attached && !hook.optional && driver.symbols.is_loaded(*module) {
                 let mut event = self.ground.group.event(module.name(), function, Edge::Entry);
                 event.name.push_str("_try");
                 try_kprobe_event(&self.ground.tracefs, &event)?;
@@ -217,10 +218,21 @@ impl Attached {
         self.mark_sure(probe, choice.tactic == Some(Tactic::TracefsKprobe));
         let Some(at_work) = self.probes.get_mut(at) else { return Ok(()) };
         let mut fresh = AtWork { choice, hooks: Vec::new() };
+        // an entry without its return would wait for an end that nobody sees
+        let mut left_out: Vec<&str> = Vec::new();
         for hook in &hooks {
-            if at_work.hooks.iter().all(|(known, _)| known != hook) {
-                let attachment = attach(&mut self.programs, &self.ground, hook)?;
-                fresh.hooks.push((hook.clone(), attachment));
+            let function = hook.event.function();
+            let out = hook.optional && left_out.contains(&function);
+            if out || at_work.hooks.iter().any(|(known, _)| known == hook) {
+                continue;
+            }
+            match attach(&mut self.programs, &self.ground, hook) {
+                Ok(attachment) => fresh.hooks.push((hook.clone(), attachment)),
+                Err(error) if hook.optional => {
+                    tracing::debug!(probe = probe.name(), function, %error, "a function is left out");
+                    left_out.push(function);
+                }
+                Err(error) => return Err(error),
             }
         }
         // nothing fails from here on

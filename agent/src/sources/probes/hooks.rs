@@ -16,6 +16,8 @@ pub struct Hook {
     pub program: &'static str,
     /// Where it goes.
     pub event: Event,
+    /// The probe can do without the function.
+    pub optional: bool,
 }
 
 /// Something in the kernel that a program can be put on.
@@ -55,10 +57,20 @@ pub enum Edge {
     },
 }
 
+impl Event {
+    /// The function's name in the kernel; a tracepoint's own.
+    pub fn function(&self) -> &str {
+        match self {
+            Self::Tracepoint(event) => event,
+            Self::KprobeEvent { function, .. } | Self::PerfKprobe { function, .. } => function,
+        }
+    }
+}
+
 impl Hook {
     /// On a tracepoint.
     pub const fn tracepoint(program: &'static str, event: &'static str) -> Self {
-        Self { program, event: Event::Tracepoint(event) }
+        Self { program, event: Event::Tracepoint(event), optional: false }
     }
 
     /// Whether it sees ends of calls.
@@ -137,6 +149,7 @@ pub fn of_row(probe: Probe, tactic: Tactic, events: &[&str], symbols: &Symbols, 
                 let hook = move |name| Hook {
                     program,
                     event: Event::KprobeEvent { module: function.module, function: name, edge },
+                    optional: !function.needed,
                 };
                 names(function, symbols).into_iter().map(hook)
             });
@@ -144,7 +157,7 @@ pub fn of_row(probe: Probe, tactic: Tactic, events: &[&str], symbols: &Symbols, 
         }
         Tactic::PerfKprobe => {
             let entries = probe.functions().iter().flat_map(|function| {
-                let Function { module, entry, .. } = *function;
+                let Function { module, entry, needed, .. } = *function;
                 // where the module is not loaded there is nothing to stand on; the hooks are made again when it is
                 let load = loads.number(module);
                 let names = load.map(|_| names(function, symbols)).unwrap_or_default();
@@ -152,6 +165,7 @@ pub fn of_row(probe: Probe, tactic: Tactic, events: &[&str], symbols: &Symbols, 
                     Some(Hook {
                         program: entry,
                         event: Event::PerfKprobe { module, function: name, load: load? },
+                        optional: !needed,
                     })
                 };
                 names.into_iter().filter_map(hook)

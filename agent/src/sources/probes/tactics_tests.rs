@@ -82,14 +82,14 @@ fn a_row_that_the_kernel_refused_is_passed_over() {
     let error = LoadError::Missing("kp_ioctl");
     let first = Refusal::by_kernel(Tactic::TracefsKprobe, &error);
     let second = Refusal::by_kernel(Tactic::PerfKprobe, &error);
-    let choice = choose(Probe::Ioctl, facts, &[first.clone()]);
+    let choice = choose(Probe::Ioctl, facts, std::slice::from_ref(&first));
     assert_eq!((choice.tactic, choice.refused), (Some(Tactic::PerfKprobe), vec![first.clone()]));
     let choice = choose(Probe::Ioctl, facts, &[first.clone(), second.clone()]);
     assert_eq!(
         (choice.tactic, choice.refused),
         (Some(Tactic::SyscallTracepoint), vec![first.clone(), second])
     );
-    let choice = choose(Probe::Locks, facts, &[first.clone()]);
+    let choice = choose(Probe::Locks, facts, std::slice::from_ref(&first));
     assert_eq!((choice.tactic, choice.refused), (None, vec![first]));
 }
 
@@ -183,20 +183,20 @@ fn a_row_comes_down_to_its_hooks() {
         (loaded(&[("rm_ioctl.isra.0", Module::Nvidia), ("nvidia_mmap", Module::Nvidia)]), Loads::default());
     let event =
         |edge, function: &str| Event::KprobeEvent { module: Module::Nvidia, function: function.into(), edge };
+    let hook = |program, event| Hook { program, event, optional: false };
     let hooks = of_row(Probe::Rm, Tactic::TracefsKprobe, &kernel.events, &loaded, &no_loads);
     let want = [
-        Hook { program: "kr_rm_ioctl", event: event(Edge::Return { at_once: 4096 }, "rm_ioctl.isra.0") },
-        Hook { program: "kp_rm_ioctl", event: event(Edge::Entry, "rm_ioctl.isra.0") },
+        hook("kr_rm_ioctl", event(Edge::Return { at_once: 4096 }, "rm_ioctl.isra.0")),
+        hook("kp_rm_ioctl", event(Edge::Entry, "rm_ioctl.isra.0")),
     ];
     assert_eq!(hooks, want);
     let hooks = of_row(Probe::Xid, Tactic::TracefsKprobe, &kernel.events, &none, &no_loads);
-    assert_eq!(hooks, [Hook { program: "kp_report_error", event: event(Edge::Entry, "nv_report_error") }]);
+    assert_eq!(hooks, [hook("kp_report_error", event(Edge::Entry, "nv_report_error"))]);
     // perf's are made for the load that is there, and for none that is not
     let mmap = |loads| of_row(Probe::Mmap, Tactic::PerfKprobe, &kernel.events, &loaded, &loads);
     assert_eq!(mmap(no_loads), []);
     let kprobe = Event::PerfKprobe { module: Module::Nvidia, function: "nvidia_mmap".into(), load: 41 };
-    let want =
-        [Hook::tracepoint("call_exit", "syscalls/sys_exit_mmap"), Hook { program: "kp_mmap", event: kprobe }];
+    let want = [Hook::tracepoint("call_exit", "syscalls/sys_exit_mmap"), hook("kp_mmap", kprobe)];
     assert_eq!(mmap(Loads::of([Some(41), None])), want);
     assert_ne!(mmap(Loads::of([Some(42), None])), want);
 }

@@ -88,12 +88,12 @@ impl Upkeep {
         let changed = self.look_at_loads(attached).await;
         match self.sampler.take() {
             Some(sampler) => self.end_sample(sampler, attached),
-            None if self.beats % SAMPLE_EVERY == 0 => {
+            None if self.beats.is_multiple_of(SAMPLE_EVERY) => {
                 self.sampler = Some(Sampler::begin(mono_now(), &self.host.proc("self"), attached.loaded()));
             }
             None => {}
         }
-        if self.beats % MISSED_EVERY == 0 {
+        if self.beats.is_multiple_of(MISSED_EVERY) {
             self.count_missed(attached);
         }
         changed
