@@ -27,12 +27,15 @@ pub(crate) const MODULE: &str = "in_vm::";
 /// Programs that were built.
 #[derive(Debug)]
 pub(crate) struct Programs {
-    tests: PathBuf,
+    /// What is to run, and its name in the guest.
+    main: PathBuf,
+    name: &'static str,
+    beside: Vec<PathBuf>,
     init: PathBuf,
 }
 
 impl Programs {
-    /// Builds all of them.
+    /// Builds the tests and all that they start.
     pub(crate) fn build() -> Result<Self> {
         build_ebpf::run()?;
         // the whole workspace, so that crates have the same features as in every other build of it
@@ -43,14 +46,21 @@ impl Programs {
         if !built.status.success() {
             bail!("cargo build ended with {}", built.status);
         }
-        let tests = test_program(&String::from_utf8_lossy(&built.stdout), TESTS)
+        let main = test_program(&String::from_utf8_lossy(&built.stdout), TESTS)
             .context("cargo does not name the tests' program")?;
-        Ok(Self { tests, init: build_init()? })
+        let built = workspace::target().join("debug");
+        let beside = PROGRAMS.map(|name| built.join(name)).to_vec();
+        Ok(Self { main, name: TESTS, beside, init: build_init()? })
+    }
+
+    /// One program that was built already, and what makes a system for it.
+    pub(crate) fn only(name: &'static str, main: PathBuf) -> Result<Self> {
+        Ok(Self { main, name, beside: Vec::new(), init: build_init()? })
     }
 
     /// The tests for the guest whose names contain this.
     pub(crate) fn names(&self, filter: &str) -> Result<Vec<String>> {
-        let listed = shell::output(Command::new(&self.tests).args(["--list", "--format", "terse", MODULE]))?;
+        let listed = shell::output(Command::new(&self.main).args(["--list", "--format", "terse", MODULE]))?;
         let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
         Ok(names
             .filter(|name| name.starts_with(MODULE) && name.contains(filter))
@@ -61,9 +71,11 @@ impl Programs {
     /// All of them, stripped, with their libraries.
     pub(crate) fn pack(&self, into: &mut Initramfs, scratch: &Path) -> Result<()> {
         fs::create_dir_all(scratch).with_context(|| format!("making {}", scratch.display()))?;
-        let built = workspace::target().join("debug");
-        let mut programs = vec![(format!("{FOLDER}/{TESTS}"), self.tests.clone())];
-        programs.extend(PROGRAMS.map(|name| (format!("{FOLDER}/{name}"), built.join(name))));
+        let mut programs = vec![(format!("{FOLDER}/{}", self.name), self.main.clone())];
+        programs.extend(self.beside.iter().filter_map(|program| {
+            let name = program.file_name()?.to_string_lossy();
+            Some((format!("{FOLDER}/{name}"), program.clone()))
+        }));
         let found =
             OF_THE_MACHINE.iter().filter_map(|name| Some((format!("bin/{name}"), shell::which(name)?)));
         programs.extend(found);
@@ -79,13 +91,19 @@ impl Programs {
         into.add("etc/hosts", b"127.0.0.1 localhost vm\n".to_vec());
         Ok(())
     }
-}
 
-/// Tells the packed tests what to do.
-pub(crate) fn add_orders(into: &mut Initramfs, arguments: &[String], environment: &[(&str, &str)]) {
-    let pairs: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    into.add(&format!("{FOLDER}/arguments"), arguments.join("\n").into_bytes());
-    into.add(&format!("{FOLDER}/environment"), pairs.join("\n").into_bytes());
+    /// Tells what is to run there, and how.
+    pub(crate) fn add_orders(
+        &self,
+        into: &mut Initramfs,
+        arguments: &[String],
+        environment: &[(&str, &str)],
+    ) {
+        let pairs: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        into.add(&format!("{FOLDER}/program"), self.name.as_bytes().to_vec());
+        into.add(&format!("{FOLDER}/arguments"), arguments.join("\n").into_bytes());
+        into.add(&format!("{FOLDER}/environment"), pairs.join("\n").into_bytes());
+    }
 }
 
 /// Statically linked, as no other program of the workspace is: hence a target folder of its own.

@@ -1,0 +1,118 @@
+//! System calls in a loop, by one thread or many, and the processor time they take.
+//!
+//! In: which call, how many threads, the watched device. Out: ns of processor time per call, user and system.
+//! The calls are those that `rustix` has in safe form: the driver takes block devices' `BLKSSZGET` as any command that it
+//! does not know, up to its resource manager.
+//! What can go wrong: a device cannot be opened.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
+
+use anyhow::Context as _;
+use rustix::fs::ioctl_blksszget;
+use rustix::io::ioctl_fionread;
+use rustix::process::getppid;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nobody watches it, and it has no ioctl of its own: the cheapest there is, so the highest ratio.
+pub(crate) const OTHER: &str = "/dev/null";
+/// What [`Crowd::call`] asks a watched device for: `BLKSSZGET`.
+pub(crate) const COMMAND: u32 = 0x1268;
+/// How long one measurement should take. Unit: ns of processor time.
+const BLOCK_NS: f64 = 2e7;
+const FIRST_CALLS: u64 = 2_000;
+
+/// A kind of call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workload {
+    /// An ioctl of the watched device.
+    Watched,
+    /// The same command on another device.
+    Other,
+    /// A terminal's command, which the programs pass over by its type.
+    Foreign,
+    /// A system call that has nothing to do with devices.
+    Unrelated,
+}
+
+impl Workload {
+    pub(crate) const ALL: [Self; 4] = [Self::Watched, Self::Other, Self::Foreign, Self::Unrelated];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Watched => "ioctl, watched device",
+            Self::Other => "ioctl, another device",
+            Self::Foreign => "ioctl of a foreign type",
+            Self::Unrelated => "getppid",
+        }
+    }
+}
+
+/// Threads that make the same call, each with a file of its own.
+pub(crate) struct Crowd {
+    workload: Workload,
+    files: Vec<File>,
+    /// Of each thread, in one measurement.
+    calls: u64,
+}
+
+impl Crowd {
+    pub(crate) fn new(workload: Workload, threads: usize, watched: &Path) -> anyhow::Result<Self> {
+        let path = if workload == Workload::Watched { watched } else { Path::new(OTHER) };
+        let open = |_| File::open(path).with_context(|| path.display().to_string());
+        let files: Vec<File> = (0..threads).map(open).collect::<anyhow::Result<_>>()?;
+        let mut crowd = Self { workload, files, calls: FIRST_CALLS };
+        crowd.measure()?;
+        let ns = crowd.measure()?;
+        crowd.calls = (BLOCK_NS / ns / threads as f64).max(100.0) as u64;
+        Ok(crowd)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{}, {} thr.", self.workload.name(), self.files.len())
+    }
+
+    /// Unit: ns of processor time per call.
+    pub(crate) fn measure(&mut self) -> anyhow::Result<f64> {
+        let start = Barrier::new(self.files.len());
+        let (calls, workload) = (self.calls, self.workload);
+        let one = |file: &File| {
+            start.wait();
+            let began = thread_ns();
+            for _ in 0..calls {
+                call(workload, file);
+            }
+            thread_ns() - began
+        };
+        let total: Option<i64> = thread::scope(|scope| {
+            let threads: Vec<_> = self.files.iter().map(|file| scope.spawn(move || one(file))).collect();
+            threads.into_iter().map(|thread| thread.join().ok()).sum()
+        });
+        let total = total.context("a thread panicked")?;
+        Ok(total as f64 / (calls * self.files.len() as u64) as f64)
+    }
+}
+
+fn call(workload: Workload, file: &File) {
+    match workload {
+        Workload::Watched | Workload::Other => ask(file),
+        // that the device refuses it is as good as any answer, here and below
+        Workload::Foreign => drop(ioctl_fionread(file)),
+        Workload::Unrelated => {
+            std::hint::black_box(getppid());
+        }
+    }
+}
+
+/// One ioctl with [`COMMAND`].
+pub(crate) fn ask(file: &File) {
+    let _ = ioctl_blksszget(file); // a device without blocks says so
+}
+
+/// Processor time of this thread. Unit: ns.
+pub(crate) fn thread_ns() -> i64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
