@@ -137,7 +137,7 @@ impl Watcher {
             }
             if self.may_ask(when) {
                 self.asked = true;
-                if say(&mut socket, order::Kind::Fields(Request { id: FIELDS })).is_err() {
+                if say(&mut socket, order::Kind::Fields(Request { id: FIELDS, until_ns: 0 })).is_err() {
                     return crashed(process);
                 }
             }
