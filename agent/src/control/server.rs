@@ -4,7 +4,7 @@
 //! ask, says nonsense, or hangs: it is refused or dropped, counted, and touches no one else.
 
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,12 @@ const CLIENTS_MAX: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Before the next client is accepted after one could not be: descriptors become free again.
 const BREATH: Duration = Duration::from_millis(100);
+/// Clients beyond these that are told so; further ones are dropped.
+const REFUSED_MAX: usize = 8;
+/// How often it is looked whether the socket is still there.
+const LOOK: Duration = Duration::from_secs(5);
+/// What is read of a request that is too long, so that the answer to it arrives. Unit: bytes.
+const DRAINED_MAX: usize = 1024 * 1024;
 /// Replies on their way to a client.
 const REPLIES_MAX: usize = 16;
 
@@ -54,7 +60,9 @@ impl ControlError {
     /// What the operator can do.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
-            Self::Held(_) => "give each agent its own --run-dir",
+            Self::Held(_) => {
+                "while two agents run on a node its findings are told twice: end one, or give each its own --run-dir"
+            }
             Self::Directory(_) | Self::Socket { .. } => {
                 "name a directory by --run-dir that only the agent's user can write to, or none"
             }
@@ -67,6 +75,8 @@ impl ControlError {
 pub(super) struct Server {
     listener: UnixListener,
     path: PathBuf,
+    /// Device and number of the socket's file.
+    file: Option<(u64, u64)>,
     /// Says that the agent of this directory lives; a socket without it is a dead agent's.
     _lock: Lock,
 }
@@ -102,19 +112,31 @@ impl Server {
             Ok(listener)
         });
         let listener = made.map_err(|cause| ControlError::Socket { path: path.clone(), cause })?;
-        Ok(Self { listener, path, _lock: lock })
+        let file = file_of(&path);
+        Ok(Self { listener, path, file, _lock: lock })
     }
 
-    /// Serves until `stop`.
+    /// Serves until `stop`, or until somebody has removed the socket, which is an error.
     pub(super) async fn serve(
         &self,
         parts: &Parts,
         telemetry: &Telemetry,
         stop: &CancellationToken,
     ) -> io::Result<()> {
-        serve(|| async { Ok(self.listener.accept().await?.0) }, parts, telemetry, stop).await;
-        Ok(())
+        let removed = async {
+            while self.file == file_of(&self.path) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = serve(|| async { Ok(self.listener.accept().await?.0) }, parts, telemetry, stop) => Ok(()),
+            () = removed => Err(io::Error::new(io::ErrorKind::NotFound, "somebody removed the socket")),
+        }
     }
+}
+
+fn file_of(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// Serves whom `accept` gives, until `stop`.
@@ -133,6 +155,7 @@ async fn serve<A: Future<Output = io::Result<UnixStream>>>(
         not_accepted: counter("not_accepted"),
     };
     let places = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let refusing = Arc::new(Semaphore::new(REFUSED_MAX));
     let mut clients = JoinSet::new();
     loop {
         let client = tokio::select! {
@@ -150,6 +173,12 @@ async fn serve<A: Future<Output = io::Result<UnixStream>>>(
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             refusals.too_many.add(1);
+            if let Ok(place) = Arc::clone(&refusing).try_acquire_owned() {
+                clients.spawn(async move {
+                    turn_away(client).await;
+                    drop(place);
+                });
+            }
             continue;
         };
         let (parts, refusals) = (parts.clone(), refusals.clone());
@@ -157,6 +186,26 @@ async fn serve<A: Future<Output = io::Result<UnixStream>>>(
             converse(client, &parts, &refusals).await;
             drop(place);
         });
+    }
+}
+
+/// Who comes when all places are taken hears so, once it has asked.
+async fn turn_away(mut client: UnixStream) {
+    // Whatever it asks, or fails to.
+    let _ = timeout(PATIENCE, read_request(&mut client)).await;
+    let why = format!("{CLIENTS_MAX} clients are being answered, and no more can be at once; ask again");
+    // Nobody to help when it is gone.
+    let _ = say(&mut client, &Reply::NotDone(why)).await;
+}
+
+/// Takes what a client has sent beyond what was read: a socket that is closed before would lose the answer.
+fn drain(client: &UnixStream) {
+    let (mut buffer, mut drained) = ([0; 16 * 1024], 0);
+    while drained < DRAINED_MAX {
+        match client.try_read(&mut buffer) {
+            Ok(n) if n > 0 => drained += n,
+            _ => return,
+        }
     }
 }
 
@@ -174,7 +223,9 @@ async fn converse(mut client: UnixStream, parts: &Parts, refusals: &Refusals) {
         Ok(Ok(request)) => request,
         Ok(Err(why)) => {
             refusals.not_understood.add(1);
+            drain(&client);
             let _ = say(&mut client, &Reply::NotDone(why)).await; // nobody to help when it is gone
+            drain(&client);
             return;
         }
         Err(_) => return refusals.hung.add(1),
@@ -215,8 +266,6 @@ async fn say(client: &mut UnixStream, reply: &Reply) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
     use crate::control::client;
     use crate::sources::worker::board::Board;
@@ -228,6 +277,7 @@ mod tests {
         dir: TestDir,
         hold: DriverHold,
         telemetry: Telemetry,
+        board: Board,
         _server: JoinSet<()>,
     }
 
@@ -239,13 +289,14 @@ mod tests {
             desk: None,
             board: Board::default(),
         };
+        let board = parts.board.clone();
         let server = Server::open(&dir.path().join("run")).unwrap();
         let mut running = JoinSet::new();
         let counts = telemetry.clone();
         running.spawn(async move {
             server.serve(&parts, &counts, &CancellationToken::new()).await.unwrap();
         });
-        Running { dir, hold, telemetry, _server: running }
+        Running { dir, hold, telemetry, board, _server: running }
     }
 
     impl Running {
@@ -288,6 +339,17 @@ mod tests {
         assert!(matches!(running.hold.now().released, Some((Reason::Manual, _))));
         running.ask(Request::DriverTake).await.unwrap();
         assert_eq!(running.hold.now().released, None);
+        running.board.put(crate::sources::worker::board::Standing {
+            source: "dcgm".to_owned(),
+            reason: "no_library".to_owned(),
+            ..Default::default()
+        });
+        let again = running.ask(Request::DriverTake).await.unwrap();
+        assert_eq!(again, "The driver may be used again (it was already); dcgm is down (no_library).");
+        for already in [false, true] {
+            let said = running.ask(Request::DriverRelease).await.unwrap();
+            assert_eq!(said.contains("(it was already)"), already, "{said}");
+        }
         let refusal = running.ask(Request::ProfilingPause).await.unwrap_err();
         assert!(refusal.contains("switched off by the configuration"), "{refusal}");
     }
@@ -299,9 +361,14 @@ mod tests {
         assert!(running.raw(b"").await.contains("not a request"));
         let long = vec![b'x'; REQUEST_MAX + 1];
         assert!(running.raw(&long).await.contains("more than 4096 bytes"));
-        assert_eq!(running.refused("not_understood"), 3);
+        let longer = vec![b'x'; 60_000];
+        assert!(running.raw(&longer).await.contains("more than 4096 bytes"), "what is not read does no harm");
+        assert_eq!(running.refused("not_understood"), 4);
         let done = running.raw(b"{\"command\":\"driver_take\"}").await;
-        assert_eq!(done, "{\"done\":\"The driver may be used again.\"}\n", "a line may end with the request");
+        assert!(
+            done.starts_with("{\"done\":\"The driver may be used again"),
+            "a line may end with the request"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -318,6 +385,43 @@ mod tests {
         }
         assert_eq!(running.refused("hung"), CLIENTS_MAX as u64);
         assert!(running.raw(b"{\"command\":\"driver_take\"}\n").await.contains("done"));
+    }
+
+    #[tokio::test]
+    async fn who_comes_when_all_places_are_taken_hears_so() {
+        let running = start();
+        let mut silent = Vec::new();
+        for _ in 0..CLIENTS_MAX {
+            silent.push(UnixStream::connect(running.path()).await.unwrap());
+        }
+        let said = running.raw(b"{\"command\":\"driver_take\"}\n").await;
+        assert!(said.starts_with(r#"{"not_done":"8 clients are being answered"#), "{said}");
+        assert_eq!(running.refused("too_many"), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_that_somebody_removed_is_made_anew() {
+        let dir = TestDir::new();
+        let run_dir = dir.path().join("run");
+        let parts = Parts {
+            run_dir: Some(run_dir.clone()),
+            hold: DriverHold::default(),
+            desk: None,
+            board: Board::default(),
+        };
+        let (stop, socket) = (CancellationToken::new(), run_dir.join(SOCKET));
+        let running = tokio::spawn(crate::control::run(parts, Telemetry::default(), stop.clone()));
+        let there = async |socket: &Path| {
+            while !socket.exists() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(5), there(&socket)).await.unwrap();
+        std::fs::remove_file(&socket).unwrap();
+        timeout(2 * LOOK, there(&socket)).await.unwrap();
+        stop.cancel();
+        running.await.unwrap();
+        assert!(!socket.exists(), "it is removed at the end");
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 //!
 //! In: the configuration. Out: checks. What can go wrong: nothing that is not a check's answer.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use super::Check;
 use crate::config::Config;
 use crate::host::state_dir::{StateDir, StateDirError, Use};
 
+/// What is written for a try, which a full disk has no room for. Unit: bytes.
+const TRIED: usize = 8 * 1024;
 /// A collector on the same network answers in milliseconds.
 const CONNECT: Duration = Duration::from_secs(3);
 
@@ -21,21 +24,43 @@ pub fn state_dir(config: &Config) -> Check {
         return Check::off(NAME, "none is kept, as configured");
     };
     let dir = StateDir::new(path.clone());
-    let no = |e: StateDirError| Check::no(NAME, e.to_string(), "the message says what is needed");
+    let no = |e: StateDirError| {
+        let remedy = match &e {
+            StateDirError::Directory { cause, .. } | StateDirError::File { cause, .. }
+                if cause.kind() == ErrorKind::PermissionDenied =>
+            {
+                "run as root, or name a directory by --state-dir DIR"
+            }
+            _ => "the message says what is needed",
+        };
+        Check::no(NAME, e.to_string(), remedy)
+    };
+    // Some bytes: an empty file may still be made on a full disk.
+    let tried = || dir.write("doctor", &[b'.'; TRIED]).and_then(|()| dir.remove("doctor"));
     match dir.look() {
+        // Root looks at the directory of an agent that is not root: what is right for it cannot be tried.
+        Err(StateDirError::Unsafe { owner, mode, me: 0, .. }) if owner != 0 && mode & 0o022 == 0 => {
+            let what =
+                format!("{} belongs to user {owner}, as that of an agent of this user does", path.display());
+            Check::unknown(
+                NAME,
+                what,
+                "ask as the user that the agent runs as; an agent run as root would refuse it",
+            )
+        }
         Err(e) => no(e),
-        Ok(Use::Held) => Check::yes(NAME, format!("{}: an agent uses it", path.display())),
+        Ok(Use::Held) => match tried() {
+            Ok(()) => Check::yes(NAME, format!("{}: an agent uses it", path.display())),
+            Err(e) => no(e),
+        },
         Ok(Use::Missing) => match dir.can_be_made() {
             Ok(()) => Check::yes(NAME, format!("{} is missing; the agent will make it", path.display())),
             Err(e) => no(e),
         },
-        Ok(Use::Free) => {
-            let tried = dir.write("doctor", b"").and_then(|()| dir.remove("doctor"));
-            match tried {
-                Ok(()) => Check::yes(NAME, format!("{} can be written", path.display())),
-                Err(e) => no(e),
-            }
-        }
+        Ok(Use::Free) => match tried() {
+            Ok(()) => Check::yes(NAME, format!("{} can be written", path.display())),
+            Err(e) => no(e),
+        },
     }
 }
 

@@ -159,6 +159,6 @@ fn wait(link: &Link, asks: &Asks) -> bool {
 }
 
 fn refuse(link: &Link, id: u64) {
-    let text = "neither DCGM nor NVML can do this now".to_owned();
+    let text = "neither DCGM nor NVML can do this now; see `warpgauge doctor`".to_owned();
     link.send(Kind::Answer(report::Answer { id, done: false, text, more: false }));
 }
