@@ -27,6 +27,7 @@ pub mod states;
 pub mod tell;
 pub mod throttle;
 pub mod undelivered;
+mod unlisted;
 pub mod values;
 
 use std::path::{Path, PathBuf};
@@ -362,6 +363,13 @@ impl Source for Worker {
                 what: "the worker is switched off by the configuration".to_owned(),
                 remedy: "set worker.enabled to true, and worker.dcgm or worker.nvml",
             }]);
+        }
+        if self.shared.config.dcgm {
+            for what in unlisted::words(&self.shared.config.groups) {
+                let remedy =
+                    "correct it in worker.groups, unless the installed DCGM is newer than this agent";
+                warn!(reason = "unlisted_field", what, remedy, "A configured field may not exist.");
+            }
         }
         while !stop.is_cancelled() {
             match self.blocked() {
