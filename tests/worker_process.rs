@@ -97,6 +97,38 @@ fn it_greets_beats_and_ends_as_told() {
 }
 
 #[test]
+fn a_library_that_hangs_while_it_is_loaded_holds_up_no_heartbeat_and_no_word_on_the_other() {
+    let scratch = Scratch::new("worker-loading");
+    let fifo = scratch.path().join("libdcgm.so.4");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let path = |path: &Path| path.display().to_string();
+    for _ in 0..4 {
+        let mut worker = Worker::start(&scratch.path().join("worker.lock"));
+        worker.hello();
+        worker.order(order::Kind::Configure(Configure {
+            dcgm: true,
+            dcgm_library: path(&fifo),
+            nvml: true,
+            nvml_library: path(&scratch.path().join("none.so")),
+            ..Configure::default()
+        }));
+        let (mut said, mut beats) = (false, 0);
+        while beats < 4 {
+            match worker.next().unwrap() {
+                Kind::State(state) => said |= state.name == "nvml",
+                Kind::Heartbeat(beat) if beat.in_flight.is_empty() => {}
+                Kind::Heartbeat(beat) => {
+                    beats += 1;
+                    let is = |origin| beat.in_flight.iter().any(|c| c.origin == origin && c.call == "dlopen");
+                    assert!(is(1) && (said || is(2)), "{:?}", beat.in_flight);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
 fn sigterm_is_an_order_to_end() {
     let scratch = Scratch::new("worker-term");
     let mut worker = Worker::start(&scratch.path().join("worker.lock"));

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 use warpgauge::config::{self, Config, flags::Flags};
@@ -31,9 +32,18 @@ const USAGE: u8 = 64;
 /// EX_CONFIG of sysexits.h.
 const REFUSED: u8 = 78;
 
+/// What no option says.
+const MORE: &str = "\
+Environment:
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4317 sends to a Collector (other OTEL_* variables as specified)
+  WARPGAUGE_LOG sets the level of the agent's own log, such as warn or debug
+  NODE_NAME is the node's name in Kubernetes
+
+Exit status: 0 fine, 1 problems found, 64 wrong usage, 78 configuration refused at start";
+
 /// Which GPU lost time, why, and whose job was it?
 #[derive(Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(version, args_conflicts_with_subcommands = true, after_help = MORE)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -44,6 +54,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Watch this node (also the default)
+    #[command(after_help = MORE)]
     Run(Box<RunArgs>),
     /// What works on this node, what does not, why, and how to mend it
     Doctor(Box<DoctorArgs>),
@@ -140,6 +151,10 @@ fn main() -> ExitCode {
             let status = if e.use_stderr() { USAGE } else { 0 };
             // Nothing to do when the terminal is gone.
             let _ = e.print();
+            if e.kind() == ErrorKind::ArgumentConflict {
+                let hint = "options stand after the command, such as `warpgauge doctor --config FILE`";
+                let _ = writeln!(io::stderr(), "\nwarpgauge: {hint}"); // the same
+            }
             return ExitCode::from(status);
         }
     };
@@ -199,7 +214,8 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     // A look that hangs must not keep the doctor.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let out = io::stdout().lock();
-    if args.json { doctor::print::json(&checks, out) } else { doctor::print::text(&checks, out) }
+    let no_gpu = doctor::nodes::no_gpu_at_all(&config.host);
+    if args.json { doctor::print::json(&checks, out) } else { doctor::print::text(&checks, no_gpu, out) }
         .context("cannot write to standard output")?;
     let problem = checks.iter().any(|check| check.verdict == Verdict::No);
     Ok(if problem { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })

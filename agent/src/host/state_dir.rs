@@ -51,7 +51,10 @@ pub enum StateDirError {
         cause: io::Error,
     },
     /// Somebody else holds its lock.
-    #[error("state directory {path}: another agent uses it; give each agent its own --state-dir")]
+    #[error(
+        "state directory {path}: another agent uses it, and while both run findings are told twice; end one, or give \
+             each its own --state-dir"
+    )]
     Held {
         /// The directory.
         path: PathBuf,
@@ -321,7 +324,7 @@ mod tests {
         assert!(matches!(&refusal, StateDirError::Held { path: of } if *of == path), "{refusal:?}");
         let said = refusal.to_string();
         assert!(
-            said.contains("deep/state: another agent uses it; give each agent its own --state-dir"),
+            said.contains("deep/state: another agent uses it, and while both run findings are told twice"),
             "{said}"
         );
         dir.write(NAME, b"one").unwrap(); // the holder's own writes need no second lock

@@ -124,6 +124,11 @@ impl Deadlines {
         self.stage != Stage::Working
     }
 
+    /// How long the worker has lived, but for what was stood still of it.
+    pub fn age(&self, now: MonoNs) -> Duration {
+        counted(&self.stood_still, now, self.born)
+    }
+
     /// Names of the calls that are late now, the oldest of each library.
     pub fn hanging(&self) -> impl Iterator<Item = &str> {
         self.slow
@@ -324,6 +329,7 @@ mod tests {
         deadlines.look(ms(1_750), &mut steps);
         deadlines.look(ms(100_000), &mut steps);
         assert_eq!(steps, [], "neither silent nor late after 98 s of nothing");
+        assert_eq!(deadlines.age(ms(100_000)), Duration::from_millis(1_750), "nor older");
         deadlines.heartbeat(ms(100_100), flight());
         deadlines.look(ms(100_250), &mut steps);
         assert_eq!(steps, [], "the worker tells the call's true begin");

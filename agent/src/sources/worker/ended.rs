@@ -5,12 +5,37 @@
 use super::states::Without;
 
 /// There is no worker: it ended by itself.
-pub(super) const ENDED: Without = Without {
-    pid: 0,
-    reason: "down",
-    what: "the worker process ended; a new one is started",
-    remedy: "look at the lines before this one and at the kernel log; a vendor's library may have crashed",
-};
+pub(super) const ENDED: Without = Without::of(
+    "down",
+    "the worker process ended; a new one is started",
+    "look at the lines before this one and at the kernel log; a vendor's library may have crashed",
+);
+/// No fault yet: a former agent's worker that was told to end with it, and has not.
+pub(super) const HELD: Without = Without::of(
+    "held",
+    "another worker has the driver and is ending",
+    "nothing yet; if it stays, another agent with the same state directory may run on this node",
+);
+const CRASH_LOOP: Without = Without::of(
+    "crash_loop",
+    "the worker process ends again and again; the next one is started later",
+    "look at the lines before this one; a vendor's library may crash: try another engine, or worker.dcgm: false",
+);
+const TOO_BIG: Without = Without::of(
+    "memory",
+    "the worker has far outgrown its memory budget again and was ended",
+    "raise worker.memory_limit, watch fewer fields, or update the vendor's libraries",
+);
+const HUNG: Without = Without::of(
+    "hung",
+    "a call did not come back for a minute, and the worker was ended for it",
+    "look at the kernel log for XIDs and hung tasks; the GPU may need a reset",
+);
+const GARBAGE: Without = Without::of(
+    "protocol",
+    "the worker said what cannot be, and was ended for it",
+    "start the agent again, its program may have been replaced on the disk; if it stays, report it",
+);
 
 /// Why it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +56,19 @@ pub(super) enum Why {
     Protocol,
     /// Another worker has the driver.
     Held(u32),
+}
+
+impl Why {
+    /// What is said while the next one has to wait for it.
+    pub(super) fn waiting(self) -> Without {
+        match self {
+            Self::TooBig | Self::Replaced => TOO_BIG,
+            Self::Hung => HUNG,
+            Self::Protocol => GARBAGE,
+            Self::Held(_) => HELD,
+            Self::Crashed | Self::Stopped | Self::Released => CRASH_LOOP,
+        }
+    }
 }
 
 /// How it ended.
