@@ -22,6 +22,7 @@ mod inside;
 mod kernel_log;
 mod kernel_types;
 mod manifests;
+mod out_of_pids;
 mod replay;
 mod self_metrics;
 mod unload;

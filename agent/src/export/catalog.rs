@@ -223,12 +223,7 @@ pub const CATALOG: &[Metric] = &[
         &["reason"],
     ),
     counter("warpgauge.worker.cpu.time", "s", "Processor time of the workers.", &["cpu.mode"]),
-    gauge(
-        "warpgauge.worker.memory.usage",
-        "By",
-        "Resident memory of the worker; 0 while there is none.",
-        &[],
-    ),
+    gauge("warpgauge.worker.memory.usage", "By", "Resident memory of the worker, 0 without one.", &[]),
     gauge(
         "warpgauge.worker.abandoned",
         "{process}",
@@ -272,6 +267,7 @@ pub const CATALOG: &[Metric] = &[
         "Measured values left out: for when they came (older than the one before, the same again, or the first of a computed rate after a gap), or because there are more devices or unknown fields than are kept.",
         &["reason"],
     ),
+    counter("warpgauge.worker.output.dropped", "{line}", "Lines of a worker that were left out.", &[]),
 ];
 
 /// Attributes that are whole numbers; all others are texts.

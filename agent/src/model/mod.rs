@@ -13,6 +13,7 @@ pub mod field_table;
 pub mod finding;
 pub mod ids;
 pub mod operation;
+pub mod plain;
 pub mod sample;
 pub mod signal;
 pub mod units;
