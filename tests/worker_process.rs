@@ -2,13 +2,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use warpgauge::wire::order::{self, Configure, End};
 use warpgauge::wire::report::{Hello, Kind};
@@ -166,6 +167,36 @@ fn while_another_has_the_driver_it_says_who_and_ends() {
     assert_eq!(second.wait().code(), Some(0));
     drop(first);
     assert_eq!(Worker::start(&lock).hello().abandoned, None, "the kernel let the lock go with the process");
+}
+
+#[test]
+fn a_lock_that_no_worker_holds_stops_nobody() {
+    let scratch = Scratch::new("worker-no-worker");
+    let lock = scratch.path().join("worker.lock");
+    // This test holds it: a live process of the same user, which is no worker.
+    let file = std::fs::File::create(&lock).unwrap();
+    fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert_eq!(Worker::start(&lock).hello().abandoned, None);
+}
+
+#[test]
+fn a_state_directory_that_others_may_write_to_has_no_lock() {
+    let scratch = Scratch::new("worker-open-state");
+    let (state, run) = (scratch.path().join("state"), scratch.path().join("run"));
+    std::fs::DirBuilder::new().mode(0o700).create(&state).unwrap();
+    let open = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    open(&state, 0o777);
+    let lock = state.join("worker.lock");
+    std::fs::write(&lock, "1\n").unwrap();
+    open(&lock, 0o666);
+    let file = std::fs::File::options().read(true).write(true).open(&lock).unwrap();
+    flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let agent = start(&scratch);
+    wait_for("a worker that holds the lock elsewhere", 10, || {
+        std::fs::read_to_string(run.join("worker.lock")).ok().filter(|pid| pid.len() > 1)
+    });
+    assert_eq!(std::fs::read_to_string(&lock).unwrap(), "1\n", "{}", agent.log());
+    assert!(agent.terminate().success());
 }
 
 /// The pid in the worker's lock, if it lives.

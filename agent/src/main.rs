@@ -13,15 +13,19 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use warpgauge::config::{self, Config, flags::Flags};
 use warpgauge::control::client;
 use warpgauge::control::message::Request;
 use warpgauge::doctor::{self, Verdict};
+use warpgauge::export::ExportError;
 use warpgauge::export::findings::Findings;
 use warpgauge::export::otlp::resource::HostFacts;
 use warpgauge::fields::{self, Selection};
+use warpgauge::model::plain::is_plain;
 use warpgauge::pipeline::PipelineError;
+use warpgauge::runtime::{self, Starting};
 use warpgauge::telemetry::Telemetry;
 use warpgauge::{logging, pipeline, worker};
 
@@ -40,6 +44,11 @@ Environment:
   NODE_NAME is the node's name in Kubernetes
 
 Exit status: 0 fine, 1 problems found, 64 wrong usage, 78 configuration refused at start";
+/// Threads for work that blocks: look-ups of the collector's name by three connections, a round of sysfs, the loading of
+/// the probes, the state directory. Each may hang, and none may hold up another.
+const BLOCKING: usize = 6;
+/// Threads of the doctor: one for each look, whatever hangs.
+const LOOKS: usize = 8;
 
 /// Which GPU lost time, why, and whose job was it?
 #[derive(Parser)]
@@ -205,11 +214,9 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(refused) => return Ok(refused),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .max_blocking_threads(8) // one for each look, whatever hangs
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
+    let starting = Starting::begin();
+    let runtime = runtime::build(&mut Builder::new_current_thread(), LOOKS)?;
+    starting.done();
     let checks = runtime.block_on(doctor::checks(&config));
     // A look that hangs must not keep the doctor.
     runtime.shutdown_timeout(Duration::from_millis(100));
@@ -266,14 +273,10 @@ fn ask(agent: &AgentArgs, request: Request) -> anyhow::Result<ExitCode> {
 }
 
 fn run(config: Config) -> anyhow::Result<ExitCode> {
+    let starting = Starting::begin();
     // Two threads: one may be in a slow read of /proc while the other serves the rest.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .max_blocking_threads(4)
-        .thread_name("warpgauge")
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
+    let runtime =
+        runtime::build(Builder::new_multi_thread().worker_threads(2).thread_name("warpgauge"), BLOCKING)?;
     let ended = runtime.block_on(async {
         let lookup = |name: &str| std::env::var(name).ok();
         let facts = HostFacts::read(&config.host, lookup);
@@ -282,13 +285,14 @@ fn run(config: Config) -> anyhow::Result<ExitCode> {
             Ok(logging) => logging,
             Err(e) => return refused(&e),
         };
+        starting.done();
         let stop = CancellationToken::new();
         tokio::spawn(on_signal(stop.clone()).context("cannot listen for SIGTERM")?);
         let ended = pipeline::run(config, facts, telemetry, stop).await;
         logging.finish().await;
         match ended {
             Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(PipelineError::Export(e)) => refused(&e),
+            Err(PipelineError::Export(e @ ExportError::Otlp(_))) => refused(&e),
             Err(e) => Err(e.into()),
         }
     });
@@ -302,9 +306,9 @@ fn refused(problem: &dyn std::error::Error) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(REFUSED))
 }
 
-/// Problems quote what somebody wrote: without control characters it is harmless on a terminal.
+/// Problems quote what somebody wrote: without control and format characters it is harmless on a terminal.
 fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_plain(c) { c } else { '\u{fffd}' }).collect()
 }
 
 /// Cancels `stop` at the first SIGTERM or SIGINT; at a second one the agent ends at once.

@@ -1,8 +1,10 @@
 //! How a worker ended, and what is said of its sources then.
 //!
-//! In: nothing. Out: [`Why`] and [`Ended`], which a session gives and the source books. Nothing can go wrong.
+//! In: nothing. Out: [`Why`] and [`Ended`], which a session gives, and [`Restarts`], where the source books them.
+//! Nothing can go wrong.
 
 use super::states::Without;
+use crate::telemetry::{Counter, Telemetry};
 
 /// There is no worker: it ended by itself.
 pub(super) const ENDED: Without = Without::of(
@@ -77,4 +79,39 @@ pub(super) struct Ended {
     pub(super) why: Why,
     /// It is still there: it hangs in the kernel.
     pub(super) abandoned: bool,
+}
+
+/// Where ends are counted, by their reason.
+#[derive(Debug)]
+pub(super) struct Restarts {
+    crashed: Counter,
+    hung: Counter,
+    memory: Counter,
+    protocol: Counter,
+    /// It did not even begin.
+    pub(super) start: Counter,
+}
+
+impl Restarts {
+    pub(super) fn new(telemetry: &Telemetry) -> Self {
+        let restarts = |reason| telemetry.counter("warpgauge.worker.restarts", &[("reason", reason)]);
+        Self {
+            crashed: restarts("crashed"),
+            hung: restarts("hung"),
+            memory: restarts("memory"),
+            protocol: restarts("protocol"),
+            start: restarts("start"),
+        }
+    }
+
+    /// Where an end is counted; one that was asked for is not.
+    pub(super) fn of(&self, why: Why) -> Option<&Counter> {
+        match why {
+            Why::Stopped | Why::Released | Why::Held(_) => None,
+            Why::Crashed => Some(&self.crashed),
+            Why::Replaced | Why::TooBig => Some(&self.memory),
+            Why::Hung => Some(&self.hung),
+            Why::Protocol => Some(&self.protocol),
+        }
+    }
 }

@@ -93,6 +93,16 @@ impl DriverHold {
                 );
                 hold.tx.send_modify(|hold| hold.released = Some((Reason::Manual, mono_now())));
             }
+            // In a directory that is ours alone something stands for the release: to take the driver now could spoil
+            // what an operator is about, and not to take it costs values, which is said.
+            Some(Err(error @ StateDirError::File { .. })) => {
+                warn!(
+                    %error,
+                    "The mark of a release by hand is not as this agent writes it: the driver stays released; \
+                     `warpgauge driver take` ends that."
+                );
+                hold.tx.send_modify(|hold| hold.released = Some((Reason::Manual, mono_now())));
+            }
             Some(Err(error)) => warn!(%error, "It is not known whether the driver was released by hand."),
             Some(Ok(None)) | None => {}
         }
@@ -261,8 +271,29 @@ mod tests {
         }
         start().take();
         assert_eq!(reason(), None);
-        std::os::unix::fs::symlink("/etc/hostname", run_dir.join(FILE)).unwrap();
-        assert_eq!(reason(), None, "a link is not believed");
+    }
+
+    #[test]
+    fn a_mark_that_is_odd_holds_and_can_be_taken_back() {
+        let dir = TestDir::new();
+        let run_dir = dir.path().join("run");
+        let start = || DriverHold::kept_in(Some(&run_dir));
+        let reason = || start().now().released.map(|(reason, _)| reason);
+        start().release(Reason::Manual);
+        start().take();
+        let mark = run_dir.join(FILE);
+        std::os::unix::fs::symlink("/etc/hostname", &mark).unwrap();
+        assert_eq!(reason(), Some(Reason::Manual), "a link");
+        start().take();
+        assert_eq!(reason(), None);
+        std::fs::create_dir(&mark).unwrap();
+        assert_eq!(reason(), Some(Reason::Manual), "a directory");
+        start().take();
+        assert_eq!(reason(), None);
+        std::fs::write(&mark, "x").unwrap();
+        let open = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&run_dir, open(0o777)).unwrap();
+        assert_eq!(reason(), None, "anybody could have put it there");
     }
 
     #[test]

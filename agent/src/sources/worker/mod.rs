@@ -20,6 +20,7 @@ pub mod inventory;
 pub mod look;
 pub mod memory;
 pub mod orders;
+mod output;
 pub mod refused;
 mod session;
 pub mod spawn;
@@ -46,7 +47,7 @@ use crate::telemetry::{Counter, Gauge, Telemetry};
 use abandoned::Abandoned;
 use board::Board;
 use desk::Questions;
-use ended::{ENDED, Ended, HELD, Why};
+use ended::{ENDED, Ended, HELD, Restarts, Why};
 use hold::{AutoTake, DriverHold, Seen};
 use intake::Intake;
 use orders::Before;
@@ -97,6 +98,9 @@ pub struct Worker {
     restarts: Restarts,
     /// Why the last worker ended, or was none: said while the next one has to wait.
     last: Option<Without>,
+    /// Lines of the worker that were left out, and its end for who reads them.
+    output_dropped: Counter,
+    ended: CancellationToken,
 }
 
 /// What outlives one worker.
@@ -122,15 +126,6 @@ struct Gauges {
     cpu_user: Counter,
     cpu_system: Counter,
     abandoned: Gauge,
-}
-
-#[derive(Debug)]
-struct Restarts {
-    crashed: Counter,
-    hung: Counter,
-    memory: Counter,
-    protocol: Counter,
-    start: Counter,
 }
 
 /// A worker that was given up. Our own child is waited for, so that the kernel can forget it.
@@ -165,7 +160,6 @@ impl Worker {
         let Parts { config, host, lock_dir, hold, questions, board } = parts;
         let refused = Refused::new(telemetry);
         let cpu = |mode| telemetry.counter("warpgauge.worker.cpu.time", &[("cpu.mode", mode)]);
-        let restarts = |reason| telemetry.counter("warpgauge.worker.restarts", &[("reason", reason)]);
         let shared = Shared {
             intake: Intake::new(Pid(std::process::id()), refused.clone()),
             states: States::new(config.dcgm, config.nvml),
@@ -192,13 +186,9 @@ impl Worker {
             abandoned: None,
             auto: None,
             last: None,
-            restarts: Restarts {
-                crashed: restarts("crashed"),
-                hung: restarts("hung"),
-                memory: restarts("memory"),
-                protocol: restarts("protocol"),
-                start: restarts("start"),
-            },
+            output_dropped: telemetry.counter("warpgauge.worker.output.dropped", &[]),
+            ended: CancellationToken::new(),
+            restarts: Restarts::new(telemetry),
         }
     }
 
@@ -269,7 +259,11 @@ impl Worker {
             self.spawner = Some(Spawner::new()?);
         }
         let Some(spawner) = &self.spawner else { return Err(std::io::ErrorKind::NotFound.into()) };
-        let (process, socket) = spawner.start(self.program.clone()).await?;
+        let (mut process, socket) = spawner.start(self.program.clone()).await?;
+        self.ended = CancellationToken::new();
+        if let Some(pipe) = process.output() {
+            tokio::spawn(output::log(pipe, process.pid(), self.output_dropped.clone(), self.ended.clone()));
+        }
         Ok((process, UnixStream::from_std(socket)?))
     }
 
@@ -311,15 +305,9 @@ impl Worker {
 
     /// Books the end of a worker.
     fn ended(&mut self, ended: Ended, process: Process) {
+        self.ended.cancel();
         let now = mono_now();
-        let counter = match ended.why {
-            Why::Stopped | Why::Released | Why::Held(_) => None,
-            Why::Crashed => Some(&self.restarts.crashed),
-            Why::Replaced | Why::TooBig => Some(&self.restarts.memory),
-            Why::Hung => Some(&self.restarts.hung),
-            Why::Protocol => Some(&self.restarts.protocol),
-        };
-        counter.into_iter().for_each(|counter| counter.add(1));
+        self.restarts.of(ended.why).into_iter().for_each(|counter| counter.add(1));
         self.last = Some(ended.why.waiting());
         match ended.why {
             Why::Stopped | Why::Released => {}
