@@ -202,16 +202,20 @@ mod tests {
     #[tokio::test]
     async fn who_writes_is_never_held_up_and_the_rest_is_read_at_the_end() {
         let (ours, mut theirs) = ends().unwrap();
+        let mut written = 0;
         let refused = loop {
-            if let Err(error) = theirs.write(b"0123456\n") {
-                break error.kind();
+            match theirs.write(b"0123456\n") {
+                Ok(_) => written += 1,
+                Err(error) => break error.kind(),
             }
         };
         assert_eq!(refused, io::ErrorKind::WouldBlock, "nobody reads");
         let (dropped, ended) = (Counter::default(), CancellationToken::new());
         ended.cancel();
         log(ours, 1, dropped.clone(), ended).await; // though the other end is open
-        assert_eq!(dropped.get() + u64::from(BURST), 65_536 / 8);
+        let said = written - dropped.get();
+        let most = u64::from(BURST) + 5; // as many more as there may be until it gives up
+        assert!((u64::from(BURST)..=most).contains(&said), "{said} of {written}");
         assert_eq!(theirs.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }
