@@ -74,7 +74,7 @@ pub(super) fn take(path: &Path) -> Result<Lock, LockError> {
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 // For people who look into it; the kernel knows the holder without.
-                let _ = ftruncate(&file, 0).and_then(|()| Ok(writeln!(file, "{}", std::process::id())));
+                let _ = ftruncate(&file, 0).map(|()| writeln!(file, "{}", std::process::id()));
                 return Ok(Lock::Ours(file));
             }
             Err(Errno::AGAIN | Errno::ACCESS) => {}
