@@ -344,6 +344,7 @@ impl<'a> Session<'a> {
             Aside::State(state) => {
                 // What was said before belongs before the change of state.
                 self.shared.tell.signals(self.outlet, signals).await;
+                self.deadlines.spoke(&state.name);
                 if !self.shared.states.report(state) {
                     self.shared.refused.invalid.add(1);
                 }
