@@ -98,12 +98,6 @@ impl Caller {
         self.answer()
     }
 
-    /// It begins anew as the same process, with nothing open.
-    pub(super) fn exec(&mut self) {
-        self.begin("exec");
-        assert_eq!(self.line(), "ready");
-    }
-
     /// SIGKILL, and the wait for its end.
     pub(super) fn kill(&mut self) {
         self.child.kill().unwrap();

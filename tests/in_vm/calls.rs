@@ -5,12 +5,12 @@ use warpgauge_tests::harness::driver::{Module, major};
 use warpgauge_tests::needs;
 
 use super::caller::{ALLOC, CONTROL, CONTROL_NODE, Caller, GPU_NODE, UVM_NODE};
-use super::watched::{DURATION, ERRORS, Watched, count};
+use super::watched::{DURATION, ERRORS, Shared, count};
 
 #[test]
 fn each_call_is_counted_with_its_device_operation_and_pod() {
     needs!(Vm);
-    let mut watched = Watched::start("vm-calls");
+    let mut watched = Shared::agent();
     let pod = PodCgroup::new(Version::V2, 31);
     let kinds = ["ioctl", "open", "close", "mmap", "poll"];
     let before = kinds.map(|kind| (count(Module::Nvidia, kind).ended, count(Module::Uvm, kind).ended));
@@ -76,13 +76,12 @@ fn each_call_is_counted_with_its_device_operation_and_pod() {
     watched.wait_quiet();
     watched.assert_nothing_lost();
     assert_eq!(watched.stalls(&pid, "begin"), [], "nothing was slow");
-    watched.terminate();
 }
 
 #[test]
 fn a_call_is_as_long_as_its_caller_says() {
     needs!(Vm);
-    let mut watched = Watched::with("vm-length", "");
+    let mut watched = Shared::agent();
     let pod = PodCgroup::new(Version::V2, 32);
     let mut caller = Caller::in_pod(&pod, &[CONTROL_NODE]);
     for rule in ["sleep ioctl 255 0x2a 250 0", "spin ioctl 255 0x2b 250 -5"] {
@@ -96,9 +95,7 @@ fn a_call_is_as_long_as_its_caller_says() {
         let of = [("k8s.pod.uid", pod.pod_uid.as_str()), ("gpu.driver.operation", operation)];
         watched.wait_sum(DURATION, &of, 1.0);
         let (said, took) = (watched.seconds(DURATION, &of), answer.took.as_secs_f64());
-        assert!((0.2..0.5).contains(&said), "{operation}: {said} s of 0.25 s");
-        assert!(said <= took && took - said < 0.05, "{operation}: {said} s, {took} s by its own clock");
+        assert!((0.2..=took).contains(&said), "{operation}: {said} s of 0.25 s, {took} s by its own clock");
         watched.wait_sum(ERRORS, &of, if want.is_ok() { 0.0 } else { 1.0 });
     }
-    watched.terminate();
 }

@@ -10,7 +10,7 @@ use warpgauge_tests::harness::live::wall_ns;
 use warpgauge_tests::needs;
 
 use super::caller::{ALLOC, CONTROL, CONTROL_NODE, Caller, GPU_NODE, UVM_NODE};
-use super::watched::{DURATION, THRESHOLD, Watched, count, wait_hanging};
+use super::watched::{DURATION, Shared, THRESHOLD, count, wait_hanging};
 
 /// A call that hangs.
 struct Hung<'a> {
@@ -28,7 +28,7 @@ struct Hung<'a> {
 fn each_kind_is_told_while_it_hangs() {
     needs!(Vm);
     let uvm = format!("{}:0", major("nvidia-uvm").unwrap());
-    let mut watched = Watched::start("vm-hangs");
+    let mut watched = Shared::agent();
     let pod = PodCgroup::new(Version::V2, 41);
     let cases = [
         Hung {
@@ -168,11 +168,10 @@ fn each_kind_is_told_while_it_hangs() {
         assert_eq!(end.get("gpu.stall.id"), begin.get("gpu.stall.id"), "{rule}");
         let said: f64 = end.get("gpu.stall.duration").parse().unwrap();
         let took = answer.took.as_secs_f64();
-        assert!(said <= took && took - said < 0.1, "{rule}: {said} s, {took} s by its own clock");
+        assert!(said <= took && took - said < 0.5, "{rule}: {said} s, {took} s by its own clock");
     }
     watched.wait_quiet();
     watched.assert_nothing_lost();
-    watched.terminate();
     assert_eq!(watched.stalls(&pid, "unobserved"), []);
     assert_eq!(watched.stalls(&pid, "end").len(), cases.len(), "each told once");
 }
@@ -181,7 +180,7 @@ fn each_kind_is_told_while_it_hangs() {
 #[test]
 fn a_call_in_state_d_is_exported_within_two_seconds_of_its_threshold() {
     needs!(Vm);
-    let mut watched = Watched::with("vm-promise", "");
+    let mut watched = Shared::agent();
     let mut caller = Caller::start();
     caller.open(&[CONTROL_NODE]);
     for round in 0..3 {
@@ -199,24 +198,23 @@ fn a_call_in_state_d_is_exported_within_two_seconds_of_its_threshold() {
         Module::Nvidia.order("release");
         assert_eq!(caller.answer().value, Ok(0));
     }
-    watched.terminate();
 }
 
 #[test]
 fn twenty_four_at_once_all_have_their_ends() {
     needs!(Vm);
-    overlapping("vm-24", 24);
+    overlapping(44, 24);
 }
 
 #[test]
 fn two_hundred_at_once_all_have_their_ends() {
     needs!(Vm);
-    overlapping("vm-200", 200);
+    overlapping(45, 200);
 }
 
-fn overlapping(name: &str, calls: usize) {
-    let mut watched = Watched::start(name);
-    let pod = PodCgroup::new(Version::V2, 42);
+fn overlapping(pod: u32, calls: usize) {
+    let mut watched = Shared::agent();
+    let pod = PodCgroup::new(Version::V2, pod);
     let mut caller = Caller::in_pod(&pod, &[CONTROL_NODE]);
     let pid = caller.pid();
     Module::Nvidia.order("hang ioctl 255 0x2a");
@@ -235,8 +233,7 @@ fn overlapping(name: &str, calls: usize) {
     watched.wait_quiet();
     watched.assert_nothing_lost();
     caller.end();
-    watched.terminate();
-    let told = |watched: &mut Watched, state| watched.stalls(&pid, state).len();
+    let told = |watched: &mut Shared, state| watched.stalls(&pid, state).len();
     assert_eq!(
         (told(&mut watched, "begin"), told(&mut watched, "end"), told(&mut watched, "unobserved")),
         (calls, calls, 0)
@@ -246,7 +243,7 @@ fn overlapping(name: &str, calls: usize) {
 #[test]
 fn a_killed_process_leaves_no_open_stall() {
     needs!(Vm);
-    let mut watched = Watched::start("vm-killed");
+    let mut watched = Shared::agent();
     for (module, rule, call, calls) in [
         (Module::Nvidia, "hangk ioctl 255 0x2a", format!("crowd 8 {CONTROL_NODE} {CONTROL}"), 8),
         (Module::Nvidia, "hangk rm 255 0x2a", format!("crowd 8 {CONTROL_NODE} {CONTROL}"), 8),
@@ -259,7 +256,7 @@ fn a_killed_process_leaves_no_open_stall() {
         module.order(rule);
         caller.begin(&call);
         wait_hanging(module, calls);
-        let told = |watched: &mut Watched, state| -> BTreeSet<String> {
+        let told = |watched: &mut Shared, state: &str| -> BTreeSet<String> {
             watched.stalls(&pid, state).iter().map(|r| r.get("gpu.stall.id").to_owned()).collect()
         };
         wait_for(&format!("stalls of {rule}"), 20, || {
@@ -274,14 +271,13 @@ fn a_killed_process_leaves_no_open_stall() {
         watched.wait_quiet();
     }
     watched.assert_nothing_lost();
-    watched.terminate();
 }
 
 /// Its files are closed after its end: the one who waits then is a thread of nobody's, and still this process's.
 #[test]
 fn a_killed_process_that_hangs_in_its_last_close_is_told() {
     needs!(Vm);
-    let mut watched = Watched::start("vm-last-close");
+    let mut watched = Shared::agent();
     let pod = PodCgroup::new(Version::V2, 43);
     let mut caller = Caller::in_pod(&pod, &[CONTROL_NODE]);
     let pid = caller.pid();
@@ -296,5 +292,4 @@ fn a_killed_process_that_hangs_in_its_last_close_is_told() {
     let end = watched.wait_stall(&pid, "end");
     assert_eq!(end.get("gpu.stall.id"), begin.get("gpu.stall.id"));
     watched.wait_quiet();
-    watched.terminate();
 }

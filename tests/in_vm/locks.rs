@@ -6,25 +6,22 @@ use warpgauge_tests::harness::driver::Module;
 use warpgauge_tests::needs;
 
 use super::caller::{ALLOC, CONTROL, CONTROL_NODE, Caller, VID_HEAP};
-use super::watched::{Watched, count, wait_hanging};
+use super::watched::{Shared, count, wait_hanging};
 
 const WAITS: &str = "gpu.driver.lock.wait.duration";
 
 #[test]
 fn the_holder_of_a_lock_is_named_to_its_victim() {
     needs!(Vm);
-    let mut watched = Watched::start("vm-locks");
+    let mut watched = Shared::agent();
     let (holders, victims) = (PodCgroup::new(Version::V2, 61), PodCgroup::new(Version::V2, 62));
     // what holds the lock, what waits for it, and how
-    for (round, (holds, rule, waits, mode)) in [
+    for (holds, rule, waits, mode) in [
         (ALLOC, "hang rm 255 0x2b 1", CONTROL, "read"),
         (CONTROL, "hang rm 255 0x2a 1", ALLOC, "write"),
         (VID_HEAP, "hang rm 255 0x4a 1", VID_HEAP, "semaphore"),
         ("0xc0384641", "hang rm 255 0x41 1", "0xc0384641", "mutex"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    ] {
         let mut holder = Caller::in_pod(&holders, &[CONTROL_NODE]);
         let mut victim = Caller::in_pod(&victims, &[CONTROL_NODE]);
         let (holder_pid, victim_pid) = (holder.pid(), victim.pid());
@@ -60,11 +57,8 @@ fn the_holder_of_a_lock_is_named_to_its_victim() {
         let of_holder = [("k8s.pod.uid", holders.pod_uid.as_str()), ("gpu.driver.lock.mode", mode)];
         let waits: u64 = watched.feed.latest(WAITS, &of_holder).iter().map(long_ones).sum();
         assert_eq!(waits, 0, "{rule}: the holder waited for nobody");
-        drop((holder, victim));
-        let _ = round;
     }
     watched.wait_quiet();
-    watched.terminate();
 }
 
 /// How many of a histogram's values are above 0.125 s: bucket `i` of scale 0 ends at 2^(i+1) s.
@@ -78,7 +72,7 @@ fn long_ones(point: &warpgauge_tests::harness::received::Point) -> u64 {
 #[test]
 fn a_thread_of_the_kernel_can_be_the_holder() {
     needs!(Vm);
-    let mut watched = Watched::start("vm-kernel-holder");
+    let mut watched = Shared::agent();
     let pod = PodCgroup::new(Version::V2, 63);
     let mut victim = Caller::in_pod(&pod, &[CONTROL_NODE]);
     Module::Nvidia.order("lock api write 0 thread");
@@ -90,14 +84,13 @@ fn a_thread_of_the_kernel_can_be_the_holder() {
     assert_eq!(begin.get("gpu.stall.holder.pod.uid"), "");
     Module::Nvidia.order("release");
     assert_eq!(victim.answer().value, Ok(0));
-    watched.terminate();
 }
 
 /// Who took a semaphore that another thread has let go holds it no more.
 #[test]
 fn a_semaphore_let_go_by_another_thread_is_free() {
     needs!(Vm);
-    let mut watched = Watched::start("vm-handover");
+    let mut watched = Shared::agent();
     Module::Nvidia.order("lock gpu semaphore 50 handover");
     let mut holder = Caller::start();
     let mut victim = Caller::start();
@@ -111,7 +104,6 @@ fn a_semaphore_let_go_by_another_thread_is_free() {
     assert_eq!(begin.get("gpu.stall.holder.pid"), holder.pid(), "not who had it before: {begin:?}");
     Module::Nvidia.order("clear");
     assert_eq!((holder.answer().value, victim.answer().value), (Ok(0), Ok(0)));
-    watched.terminate();
 }
 
 const VID_HEAP_NR: &str = "0x4a";
@@ -120,7 +112,7 @@ const VID_HEAP_NR: &str = "0x4a";
 #[test]
 fn a_call_that_waits_for_the_resume_is_told() {
     needs!(Vm);
-    let mut watched = Watched::start("vm-power");
+    let mut watched = Shared::agent();
     let mut caller = Caller::start();
     caller.open(&[CONTROL_NODE]);
     Module::Nvidia.order("power standby");
@@ -131,5 +123,4 @@ fn a_call_that_waits_for_the_resume_is_told() {
     Module::Nvidia.order("power running");
     assert_eq!(caller.answer().value, Ok(0));
     watched.wait_stall(&caller.pid(), "end");
-    watched.terminate();
 }

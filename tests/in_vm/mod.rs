@@ -19,6 +19,7 @@
 //!   [`Setup::to`](warpgauge_tests::harness::agent::Setup::to) exports once a second; the whole guest has 600 s.
 //! - `cargo xtask vm-test --kernel 6.1 --filter NAME --keep` is the short loop; the console is in target/vm/run/6.1.
 
+mod agents;
 mod caller;
 mod calls;
 mod hangs;

@@ -1,12 +1,15 @@
 //! An agent at work on the double, and what it says.
 //!
-//! In: a test's name, more of the configuration. Out: series and stalls; the double without rules before and after.
+//! In: nothing, or a test's name. Out: series and stalls; the double without rules before and after.
+//! Starting an agent takes an emulated processor many seconds: most tests share one, and tell their calls by their pods.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpgauge_tests::harness::agent::{Agent, Setup};
 use warpgauge_tests::harness::collector::Collector;
-use warpgauge_tests::harness::deadline::wait_for;
+use warpgauge_tests::harness::deadline::{try_for, wait_for};
 use warpgauge_tests::harness::driver::Module;
 use warpgauge_tests::harness::feed::Feed;
 use warpgauge_tests::harness::received::Record;
@@ -36,17 +39,32 @@ pub(super) const PROBES: [&str; 14] = [
     "power",
 ];
 
-/// All of it; ended when dropped, with the double's rules.
+/// The agent that tests share.
+static SHARED: Mutex<Option<Watched>> = Mutex::new(None);
+
+/// The shared agent, for one test.
+pub(super) struct Shared {
+    watched: MutexGuard<'static, Option<Watched>>,
+    _rules: Rules,
+}
+
+/// An agent, and where its words are kept; ended when dropped.
 pub(super) struct Watched {
     pub(super) agent: Option<Agent>,
     pub(super) feed: Feed,
     setup: Setup,
     _collector: Collector,
-    scratch: Scratch,
+    _scratch: Scratch,
+}
+
+/// The agent of one test alone.
+pub(super) struct Own {
+    watched: Watched,
     _rules: Rules,
 }
 
 /// Nothing of an earlier test hangs or has rules when a test begins, nor of this one when it ends.
+#[derive(Debug)]
 struct Rules;
 
 impl Rules {
@@ -106,26 +124,73 @@ pub(super) fn wait_hanging(module: Module, calls: u64) {
     });
 }
 
-impl Watched {
-    /// An agent with all its probes on the driver's functions.
-    pub(super) fn start(name: &str) -> Self {
-        Self::with(name, "")
-    }
-
-    /// The same, with more lines of configuration.
-    pub(super) fn with(name: &str, more: &str) -> Self {
-        let mut watched = Self::not_started(name, more);
-        watched.run();
-        watched
-    }
-
-    pub(super) fn not_started(name: &str, more: &str) -> Self {
+impl Shared {
+    /// The shared agent, at work. A test that failed may have ended it.
+    pub(super) fn agent() -> Self {
         let rules = Rules::none();
+        let mut watched = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if !watched.as_mut().is_some_and(Watched::is_running) {
+            *watched = None;
+            let mut fresh = Watched::new("vm-shared");
+            fresh.run();
+            *watched = Some(fresh);
+        }
+        Self { watched, _rules: rules }
+    }
+}
+
+impl Deref for Shared {
+    type Target = Watched;
+
+    fn deref(&self) -> &Watched {
+        self.watched.as_ref().unwrap()
+    }
+}
+
+impl DerefMut for Shared {
+    fn deref_mut(&mut self) -> &mut Watched {
+        self.watched.as_mut().unwrap()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the shared agent's log:\n{}", self.log());
+        }
+    }
+}
+
+impl Own {
+    /// Not started yet. The shared agent is ended, so that this is the only one.
+    pub(super) fn agent(name: &str) -> Self {
+        *SHARED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Self { _rules: Rules::none(), watched: Watched::new(name) }
+    }
+}
+
+impl Deref for Own {
+    type Target = Watched;
+
+    fn deref(&self) -> &Watched {
+        &self.watched
+    }
+}
+
+impl DerefMut for Own {
+    fn deref_mut(&mut self) -> &mut Watched {
+        &mut self.watched
+    }
+}
+
+impl Watched {
+    /// With the quickest intervals; not started.
+    pub(super) fn new(name: &str) -> Self {
         let scratch = Scratch::new(name);
         let collector = Collector::start(scratch.path());
         let config = scratch.path().join("warpgauge.yaml");
         let quick = "probes: {read_interval: 250ms, scan_interval: 50ms}\nstalls: {call_threshold: 300ms}\n";
-        std::fs::write(&config, format!("{quick}{more}")).unwrap();
+        std::fs::write(&config, quick).unwrap();
         let setup = Setup::new(scratch.path()).to(&collector.address).args(&[
             "--config",
             config.to_str().unwrap(),
@@ -135,7 +200,11 @@ impl Watched {
             "off",
         ]);
         let feed = Feed::new(scratch.path());
-        Self { agent: None, feed, setup, _collector: collector, scratch, _rules: rules }
+        Self { agent: None, feed, setup, _collector: collector, _scratch: scratch }
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.agent.as_mut().is_some_and(Agent::is_running)
     }
 
     /// Starts it (again), and waits for its probes.
@@ -169,10 +238,6 @@ impl Watched {
         self.agent.as_ref().map(Agent::log).unwrap_or_default()
     }
 
-    pub(super) fn path(&self) -> &std::path::Path {
-        self.scratch.path()
-    }
-
     /// The latest values of all series of a metric with these attributes, added up.
     pub(super) fn sum(&mut self, metric: &str, of: &[(&str, &str)]) -> f64 {
         self.feed.latest(metric, of).iter().map(|point| point.value).sum()
@@ -187,7 +252,7 @@ impl Watched {
     #[track_caller]
     pub(super) fn wait_sum(&mut self, metric: &str, of: &[(&str, &str)], want: f64) {
         let mut last = 0.0;
-        let reached = warpgauge_tests::harness::deadline::try_for(20, || {
+        let reached = try_for(20, || {
             last = self.sum(metric, of);
             (last == want).then_some(())
         });
