@@ -18,8 +18,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Nobody watches it, and it has no ioctl of its own: the cheapest there is, so the highest ratio.
 pub(crate) const OTHER: &str = "/dev/null";
-/// What [`Crowd::call`] asks a watched device for: `BLKSSZGET`.
-pub(crate) const COMMAND: u32 = 0x1268;
 /// How long one measurement should take. Unit: ns of processor time.
 const BLOCK_NS: f64 = 2e7;
 const FIRST_CALLS: u64 = 2_000;
@@ -106,7 +104,7 @@ fn call(workload: Workload, file: &File) {
     }
 }
 
-/// One ioctl with [`COMMAND`].
+/// One ioctl.
 pub(crate) fn ask(file: &File) {
     let _ = ioctl_blksszget(file); // a device without blocks says so
 }
