@@ -65,9 +65,10 @@ impl Rounds {
             let plain = self.plain.iter().filter_map(|numbers| numbers.get(at).copied()).collect();
             let _ = write!(text, "\n{workload:<34} {:>13.0}", quartiles(plain)[1]);
             for way in &self.ways {
-                let [low, middle, high] =
-                    quartiles(self.ratios.get(&(at, *way)).cloned().unwrap_or_default());
-                let _ = write!(text, " {:>20}", format!("{middle:.2} [{low:.2}-{high:.2}]"));
+                let ratios = self.ratios.get(&(at, *way)).cloned().unwrap_or_default();
+                let count = ratios.len();
+                let [low, middle, high] = quartiles(ratios);
+                let _ = write!(text, " {:>23}", format!("{middle:.2} [{low:.2}-{high:.2}] {count}"));
             }
         }
         text

@@ -144,9 +144,10 @@ impl Ground {
             let choice = loaded.attached.choices().find(|choice| choice.probe == probe);
             let tactic = choice.and_then(|choice| choice.tactic);
             if let Way::Ioctl(row) = way {
-                let why =
-                    || choice.map(|choice| format!("{:?} {refused:?}", choice.refused)).unwrap_or_default();
-                ensure!(tactic == Some(row), "{}", why());
+                let mut refusals = choice.iter().flat_map(|choice| &choice.refused);
+                let why = refusals.find(|refusal| refusal.tactic == row).map_or("refused", |it| it.reason);
+                let error = refused.map(|error| format!(", {error}")).unwrap_or_default();
+                ensure!(tactic == Some(row), "{why}{error}");
             }
         }
         Ok(())
