@@ -14,6 +14,8 @@ mod rounds;
 mod ways;
 
 use anyhow::Context as _;
+use warpgauge::host::cgroup_hierarchy::Version;
+use warpgauge::sources::probes::object::Settings;
 use warpgauge::sources::probes::verify::every_program;
 
 use calls::Workload;
@@ -71,13 +73,20 @@ fn measured(crowds: &mut [calls::Crowd]) -> anyhow::Result<Vec<f64>> {
     crowds.iter_mut().map(calls::Crowd::measure).collect()
 }
 
+/// With the cgroup's id from either hierarchy.
 fn sizes(ground: &Ground) -> anyhow::Result<()> {
-    println!("\n{:<26} {:>9} {:>13} {:>13}", "program", "verified", "instructions", "machine code");
-    for verdict in every_program(&ground.offsets, &ground.settings)? {
-        let size = verdict.outcome.with_context(|| verdict.program)?;
-        let number = |n: Option<u32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
-        let (verified, instructions) = (number(size.verified), number(size.instructions));
-        println!("{:<26} {verified:>9} {instructions:>13} {:>11} B", verdict.program, size.machine_code);
+    let of = |hierarchy| {
+        let settings = Settings { hierarchy, ..ground.settings };
+        anyhow::Ok(every_program(&ground.offsets(hierarchy)?, &settings)?)
+    };
+    println!("\n{:<26} verified  instructions  machine code, B (each: v2, v1)", "program");
+    for (v2, v1) in of(Version::V2)?.into_iter().zip(of(Version::V1)?) {
+        let program = v2.program;
+        let (v2, v1) = (v2.outcome.context(program)?, v1.outcome.context(program)?);
+        let text = |n: Option<u32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        let verified = [v2.verified, v1.verified].map(text).join(" ");
+        let instructions = [v2.instructions, v1.instructions].map(text).join(" ");
+        println!("{program:<26} {verified} {instructions} {} {}", v2.machine_code, v1.machine_code);
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use warpgauge::sources::probes::object::Loaded;
 use warpgauge_ebpf::calls::kind;
 use warpgauge_ebpf::loss::Loss;
 
-use super::calls::{COMMAND, ask};
+use super::calls::ask;
 use super::ways::{Ground, Way};
 
 const THREADS: u32 = 64;
@@ -72,7 +72,8 @@ fn counted(loaded: &Loaded) -> anyhow::Result<u64> {
     let mut sum = 0;
     for entry in loaded.histograms.iter() {
         let (key, histogram) = entry?;
-        if (key.tgid, key.kind, key.op) == (std::process::id(), kind::IOCTL, COMMAND) {
+        // a command that the device does not know is counted without its number
+        if (key.tgid, key.kind) == (std::process::id(), kind::IOCTL) {
             sum += histogram.slots.iter().map(|slot| u64::from(*slot)).sum::<u64>();
         }
     }

@@ -1,11 +1,15 @@
 //! Measurements with and without probes in turns → ratios.
 //!
 //! In: for each measurement a number per workload; before and after each with probes there is one without.
-//! Out: the median of the ratios of a measurement to the mean of its neighbours, with the quartiles.
-//! What can go wrong: nothing.
+//! Out: the median of the ratios of a measurement to the mean of its neighbours, with the quartiles, and how many ratios
+//! there are: where the neighbours differ too much, something else has changed meanwhile, and there is none.
+//! What can go wrong: a machine so busy that no ratio is left, shown as NaN.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+/// By how much neighbours may differ.
+const AGREE: f64 = 1.25;
 
 /// All measurements.
 pub(crate) struct Rounds {
@@ -43,25 +47,28 @@ impl Rounds {
             let neighbours = self.plain.get(next.wrapping_sub(1)).zip(self.plain.get(next));
             let Some((before, after)) = neighbours else { continue };
             for (at, ((with, before), after)) in numbers.iter().zip(before).zip(after).enumerate() {
-                self.ratios.entry((at, way)).or_default().push(with / ((before + after) / 2.0));
+                if before.max(*after) <= AGREE * before.min(*after) {
+                    self.ratios.entry((at, way)).or_default().push(with / ((before + after) / 2.0));
+                }
             }
         }
     }
 
     /// A line per workload: ns without probes, then a column of ratios per way.
     pub(crate) fn text(&self, per: &str) -> String {
-        let mut text = format!("{:<34} {:>13}", "ratio to no probe [quartiles]", format!("ns {per}"));
+        let mut text = format!("{:<34} {:>13}", "ratio to no probe [quartiles] n", format!("ns {per}"));
         for way in &self.ways {
             // Writing to a String cannot fail, here and below.
-            let _ = write!(text, " {way:>20}");
+            let _ = write!(text, " {way:>23}");
         }
         for (at, workload) in self.workloads.iter().enumerate() {
             let plain = self.plain.iter().filter_map(|numbers| numbers.get(at).copied()).collect();
             let _ = write!(text, "\n{workload:<34} {:>13.0}", quartiles(plain)[1]);
             for way in &self.ways {
-                let [low, middle, high] =
-                    quartiles(self.ratios.get(&(at, *way)).cloned().unwrap_or_default());
-                let _ = write!(text, " {:>20}", format!("{middle:.2} [{low:.2}-{high:.2}]"));
+                let ratios = self.ratios.get(&(at, *way)).cloned().unwrap_or_default();
+                let count = ratios.len();
+                let [low, middle, high] = quartiles(ratios);
+                let _ = write!(text, " {:>23}", format!("{middle:.2} [{low:.2}-{high:.2}] {count}"));
             }
         }
         text

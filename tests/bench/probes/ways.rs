@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use warpgauge::config::CgroupChoice;
 use warpgauge::host::HostRoot;
-use warpgauge::host::cgroup_hierarchy;
+use warpgauge::host::cgroup_hierarchy::{self, Version};
 use warpgauge::sources::probes::attached::Driver;
 use warpgauge::sources::probes::btf::Btf;
 use warpgauge::sources::probes::groups::Group;
@@ -68,8 +68,8 @@ pub(crate) struct Ground {
     pub(crate) release: String,
     /// A device that is watched.
     pub(crate) watched: PathBuf,
-    pub(crate) offsets: Offsets,
     pub(crate) settings: Settings,
+    btf: Btf,
     kernel: Kernel,
     driver: Driver,
     majors: Majors,
@@ -90,6 +90,7 @@ impl Ground {
             (PathBuf::from("/dev/tty0"), Majors::configured(&[tty::MAJOR]))
         };
         let btf = fs::read(host.sys("kernel/btf/vmlinux")).context("/sys/kernel/btf/vmlinux")?;
+        let btf = Btf::parse(btf)?;
         let hierarchy = cgroup_hierarchy::read(&host, CgroupChoice::Auto)?.version;
         let settings = Settings {
             slow_ns: u64::MAX,
@@ -101,19 +102,24 @@ impl Ground {
         Ok(Self {
             release: rustix::system::uname().release().to_string_lossy().into_owned(),
             watched,
-            offsets: Offsets::resolve(&Btf::parse(btf)?, hierarchy)?,
             settings,
+            btf,
             kernel,
             driver: Driver { symbols, loads },
             majors,
         })
     }
 
+    /// What programs are told of this kernel's structures.
+    pub(crate) fn offsets(&self, hierarchy: Version) -> anyhow::Result<Offsets> {
+        Ok(Offsets::resolve(&self.btf, hierarchy)?)
+    }
+
     /// Programs that are attached to nothing but the end of processes.
     pub(crate) fn load(&self) -> anyhow::Result<Loaded> {
         let group = Group::own(&HostRoot::default(), std::process::id());
-        let majors = self.majors.array();
-        Ok(Loaded::new(&self.kernel, &self.driver, &[], group, &self.offsets, &self.settings, majors)?)
+        let (majors, offsets) = (self.majors.array(), self.offsets(self.settings.hierarchy)?);
+        Ok(Loaded::new(&self.kernel, &self.driver, &[], group, &offsets, &self.settings, majors)?)
     }
 
     /// Whether the kernel takes the way; says why not. What was attached is off again.
@@ -138,9 +144,10 @@ impl Ground {
             let choice = loaded.attached.choices().find(|choice| choice.probe == probe);
             let tactic = choice.and_then(|choice| choice.tactic);
             if let Way::Ioctl(row) = way {
-                let why =
-                    || choice.map(|choice| format!("{:?} {refused:?}", choice.refused)).unwrap_or_default();
-                ensure!(tactic == Some(row), "{}", why());
+                let mut refusals = choice.iter().flat_map(|choice| &choice.refused);
+                let why = refusals.find(|refusal| refusal.tactic == row).map_or("refused", |it| it.reason);
+                let error = refused.map(|error| format!(", {error}")).unwrap_or_default();
+                ensure!(tactic == Some(row), "{why}{error}");
             }
         }
         Ok(())
