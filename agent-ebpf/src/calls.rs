@@ -40,7 +40,8 @@ pub struct InFlight {
     pub flags: u32,
     /// What RM was asked for, once it was; see [`crate::rm`].
     pub rm: Rm,
-    /// The lock, or the kernel's copy of the parameters, by its address; 0 for calls that have none.
+    /// The lock, or the parameters (the kernel's copy; with [`flags::RM_BLOCK`] the process's own), by its address; 0 for
+    /// calls that have none.
     pub object: u64,
     /// Name of the thread.
     pub comm: [u8; 16],
@@ -152,6 +153,8 @@ pub mod flags {
     pub const SURE_RETURN: u32 = 4;
     /// The thread is one of the kernel's own.
     pub const KERNEL_THREAD: u32 = 8;
+    /// An ioctl whose request and answer are read from the process's own block, since RM's function is not watched.
+    pub const RM_BLOCK: u32 = 16;
 }
 
 /// Major of a device number (the kernel keeps 12 + 20 bits).

@@ -47,6 +47,8 @@ pub mod maps {
     /// Array with one element, `u32`: kinds of calls, as bits `1 << kind`, whose end is seen at the driver's own function,
     /// each time. A map, so that a probe may be attached in another way without a reload.
     pub const SURE_RETURNS: &str = "SURE_RETURNS";
+    /// Array with one element, `u32`: 1 where what RM is asked for and answers is read from the block of an ioctl.
+    pub const RM_FROM_BLOCK: &str = "RM_FROM_BLOCK";
 
     /// Ring buffer of [`Event`](crate::event::Event).
     pub const EVENTS: &str = "EVENTS";

@@ -33,8 +33,8 @@ impl Module {
 
     fn file(self) -> &'static str {
         match self {
-            Self::Nvidia => "/modules/nvidia.ko",
-            Self::Uvm => "/modules/nvidia-uvm.ko",
+            Self::Nvidia => "nvidia.ko",
+            Self::Uvm => "nvidia-uvm.ko",
         }
     }
 
@@ -43,7 +43,19 @@ impl Module {
     /// # Errors
     /// The kernel's answer.
     pub fn load(self) -> io::Result<()> {
-        finit_module(File::open(self.file())?, c"", 0)?;
+        self.load_from("/modules")
+    }
+
+    /// Loads the variant whose functions of RM cannot be traced.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn load_untraced(self) -> io::Result<()> {
+        self.load_from("/untraced")
+    }
+
+    fn load_from(self, folder: &str) -> io::Result<()> {
+        finit_module(File::open(format!("{folder}/{}", self.file()))?, c"", 0)?;
         if self == Self::Uvm { make_uvm_nodes() } else { Ok(()) }
     }
 

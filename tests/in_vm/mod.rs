@@ -9,7 +9,7 @@
 //!   No shell, no other programs, no fixtures. `/tmp`, `/run`, `/var` are in memory.
 //! - Mounted: proc, sys, devtmpfs, tracefs (`/sys/kernel/tracing`), bpf, cgroup2 (`/sys/fs/cgroup`, unified, no v1).
 //! - Loaded at the start: `nvidia`, `nvidia_uvm` of tests/nvidia-sim, with `/dev/nvidiactl`, `/dev/nvidia0` to `7`,
-//!   `/dev/nvidia-uvm`, `/dev/nvidia-uvm-tools`. [`driver::Module`](warpgauge_tests::harness::driver::Module) loads,
+//!   `/dev/nvidia-uvm`, `/dev/nvidia-uvm-tools`. (In `/untraced`: the same with an RM that cannot be traced.) [`driver::Module`](warpgauge_tests::harness::driver::Module) loads,
 //!   unloads, gives orders.
 //! - `WARPGAUGE_VM` is the kernel's name. [`Collector::start`](warpgauge_tests::harness::collector::Collector::start) is
 //!   the small built-in receiver there.
@@ -27,5 +27,6 @@ mod locks;
 mod reload;
 mod resource_manager;
 mod rights;
+mod rm_blocks;
 mod smoke;
 mod watched;

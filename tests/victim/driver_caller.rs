@@ -62,7 +62,7 @@ struct Caller {
 
 impl Caller {
     /// `open PATH`, `close PATH`; `ioctl PATH COMMAND [OFFSET=VALUE…] [OFFSET…]` with 32-bit values before and questions
-    /// after the call; `repeat TIMES PATH COMMAND [OFFSET=VALUE…]`; `crowd THREADS PATH COMMAND`, each thread in one call;
+    /// after the call; `wrapped PATH ESCAPE SIZE [OFFSET=VALUE…] [OFFSET…]`, the same by `IOCTL_XFER_CMD`; `repeat TIMES PATH COMMAND [OFFSET=VALUE…]`; `crowd THREADS PATH COMMAND`, each thread in one call;
     /// `mmap PATH`, then `touch` a page that was not touched yet, or `nested PATH COMMAND` with the block in one;
     /// `poll PATH MILLISECONDS`; `exec`, which begins anew as the same process.
     fn call(&mut self, words: &[&str]) -> io::Result<i64> {
@@ -77,6 +77,13 @@ impl Caller {
                 let (file, command) = (self.file(path)?, number(command)?);
                 let (mut values, questions) = parsed(block)?;
                 let value = ioctl(file, command, &mut values)?;
+                self.asked = questions.iter().filter_map(|at| values.get(at / 4).copied()).collect();
+                Ok(value)
+            }
+            ["wrapped", path, escape, size, block @ ..] => {
+                let (file, escape, size) = (self.file(path)?, number(escape)?, number(size)?);
+                let (mut values, questions) = parsed(block)?;
+                let value = wrapped(file, escape, size, &mut values)?;
                 self.asked = questions.iter().filter_map(|at| values.get(at / 4).copied()).collect();
                 Ok(value)
             }
@@ -160,6 +167,19 @@ fn ioctl_at(file: &File, command: usize, block: usize) -> io::Result<i64> {
     // parameters have; tests use commands whose blocks are at most `WORDS` long. `block` is an array of that length or a
     // page of the mapping, and lives past the call.
     checked(unsafe { libc::ioctl(file.as_raw_fd(), command as _, block) })
+}
+
+/// By the escape that only says where the block is.
+fn wrapped(file: &File, escape: usize, size: usize, block: &mut Block) -> io::Result<i64> {
+    const XFER: usize = 0xc010_46d3;
+    if size > WORDS * size_of::<u32>() {
+        return Err(wrong(&["a block too large"]));
+    }
+    let word = |value: usize| u32::try_from(value).map_err(io::Error::other);
+    let at = block.as_mut_ptr().expose_provenance();
+    let mut wrapper = [0; WORDS];
+    wrapper[..4].copy_from_slice(&[word(escape)?, word(size)?, at as u32, word(at >> 32)?]);
+    ioctl(file, XFER, &mut wrapper)
 }
 
 /// All threads call at once; the number of those that succeeded.

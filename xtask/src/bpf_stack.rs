@@ -131,8 +131,9 @@ fn own_stack(code: &[u8]) -> u32 {
             0
         };
         deepest = deepest.max(below.min(0).unsigned_abs());
-        if let (true, Some(holds)) = (opcode == MOVE, holds_frame.get_mut(usize::from(to))) {
-            *holds = from == FRAME;
+        // what is loaded is no address in the frame; a move of 32 bits or of a constant is none either
+        if matches!(opcode, MOVE | 0xbc | 0xb4 | 0xb7 | LOAD_CONSTANT) || opcode & 7 == 1 {
+            holds_frame[usize::from(to)] = opcode == MOVE && from == FRAME;
         }
     }
     deepest
@@ -175,6 +176,12 @@ mod tests {
         let elsewhere = instruction(0x79, FRAME, 1, -400, 0);
         let address = [instruction(MOVE, 2, FRAME, 0, 0), instruction(ADD_CONSTANT, 2, 0, 0, -120)].concat();
         let other = [instruction(MOVE, 2, 3, 0, 0), instruction(ADD_CONSTANT, 2, 0, 0, -300)].concat();
+        let loaded = [
+            instruction(MOVE, 2, FRAME, 0, 0),
+            instruction(0x61, 2, FRAME, -8, 0),
+            instruction(ADD_CONSTANT, 2, 0, 0, -65535),
+        ]
+        .concat();
         let constant = [instruction(LOAD_CONSTANT, 1, 0, 0, 5), store].concat();
         for (code, want) in [
             (Vec::new(), 0),
@@ -182,6 +189,7 @@ mod tests {
             ([store, load, elsewhere].concat(), 96),
             ([&address[..], &store].concat(), 120),
             ([&address[..], &other].concat(), 120),
+            (loaded, 8),
             (constant, 0),
         ] {
             assert_eq!(own_stack(&code), want, "{code:?}");

@@ -6,22 +6,29 @@
 
 use aya_ebpf::macros::{kprobe, kretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use warpgauge_ebpf::calls::{ANY_SYSCALL, InFlightKey, kind, layer};
+use warpgauge_ebpf::calls::{ANY_SYSCALL, InFlight, InFlightKey, kind, layer};
 
 use super::caller::{caller, current_tid};
 use super::in_flight::{at_driver, begin, finish};
+use super::ioctl_block::ask;
 use super::maps::IN_FLIGHT;
 use super::processes::note;
 use super::task::{device_of_file, device_of_inode};
 
 #[inline(always)]
-fn follow(ctx: &ProbeContext, kind: u32, op: u32, device: impl FnOnce(u64) -> u32) -> u32 {
+fn follow(
+    ctx: &ProbeContext,
+    kind: u32,
+    device: impl FnOnce(u64) -> u32,
+    more: impl FnOnce(&mut InFlight),
+) -> u32 {
     let (Some(who), Some(of)) = (caller(), ctx.arg::<u64>(0)) else { return 0 };
     if who.is_process() {
         note(who.tgid, who.start_ns);
     }
     let mut call = at_driver(kind);
-    (call.dev, call.op) = (device(of), op);
+    call.dev = device(of);
+    more(&mut call);
     begin(layer::SYSCALL, &who, &mut call);
     0
 }
@@ -29,27 +36,31 @@ fn follow(ctx: &ProbeContext, kind: u32, op: u32, device: impl FnOnce(u64) -> u3
 #[kprobe]
 pub fn kp_ioctl(ctx: ProbeContext) -> u32 {
     let op = ctx.arg::<u32>(1).unwrap_or_default();
-    follow(&ctx, kind::IOCTL, op, device_of_file)
+    let argument = ctx.arg::<u64>(2).unwrap_or_default();
+    follow(&ctx, kind::IOCTL, device_of_file, |call| {
+        call.op = op;
+        ask(call, argument);
+    })
 }
 
 #[kprobe]
 pub fn kp_open(ctx: ProbeContext) -> u32 {
-    follow(&ctx, kind::OPEN, 0, device_of_inode)
+    follow(&ctx, kind::OPEN, device_of_inode, |_| {})
 }
 
 #[kprobe]
 pub fn kp_close(ctx: ProbeContext) -> u32 {
-    follow(&ctx, kind::CLOSE, 0, device_of_inode)
+    follow(&ctx, kind::CLOSE, device_of_inode, |_| {})
 }
 
 #[kprobe]
 pub fn kp_mmap(ctx: ProbeContext) -> u32 {
-    follow(&ctx, kind::MMAP, 0, device_of_file)
+    follow(&ctx, kind::MMAP, device_of_file, |_| {})
 }
 
 #[kprobe]
 pub fn kp_poll(ctx: ProbeContext) -> u32 {
-    follow(&ctx, kind::POLL, 0, device_of_file)
+    follow(&ctx, kind::POLL, device_of_file, |_| {})
 }
 
 /// For the return of all of them.

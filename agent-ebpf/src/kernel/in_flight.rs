@@ -18,8 +18,10 @@ use warpgauge_ebpf::syscall;
 use super::caller::{Caller, current_tid};
 use super::counting::count;
 use super::globals::{OWN_TGID, SLOW_NS};
+use super::ioctl_block::hear;
 use super::maps::{IN_FLIGHT, SLOW_CALLS, lose, returns_are_sure};
 use super::processes::note;
+use super::resource_manager::answered;
 use super::task::{cgroup_id, character_device, name_thread, start_ns, watched};
 
 #[cfg(bpf_target_arch = "x86_64")]
@@ -170,6 +172,9 @@ pub fn finish(key: &InFlightKey, entry: *const InFlight, ret: i64) -> Option<Slo
     // the driver's own function knows its device from the start
     let is_watched = call.kind != kind::OPEN || call.syscall == ANY_SYSCALL || resolve_open(&mut call, ret);
     let dur_ns = end_ns.wrapping_sub(call.enter_ns);
+    if call.flags & flags::RM_BLOCK != 0 && hear(&mut call, ret) {
+        answered(key.tid, &call, end_ns);
+    }
     if is_watched {
         let failed = failed(ret) || call.kind == kind::IOCTL && call.rm.failed();
         count(&counted_by(&call, counted_op(call.op, ret)), dur_ns, failed);

@@ -71,6 +71,15 @@ pub fn returns_are_sure(kind: u32) -> bool {
     SURE_RETURNS.get(0).is_some_and(|kinds| kinds >> kind & 1 == 1)
 }
 
+#[map]
+static RM_FROM_BLOCK: Array<u32> = Array::with_max_entries(1, 0);
+
+/// Whether the block of an ioctl is looked at.
+#[inline(always)]
+pub fn rm_is_read_from_blocks() -> bool {
+    RM_FROM_BLOCK.get(0).is_some_and(|yes| *yes != 0)
+}
+
 /// Never written: what a fresh histogram is copied from, since 176 bytes are too much of the stack's 512.
 #[map]
 pub static ZERO_HISTOGRAM: Array<Histogram> = Array::with_max_entries(1, 0);

@@ -10,6 +10,7 @@ mod driver_calls;
 mod events;
 mod globals;
 mod in_flight;
+mod ioctl_block;
 mod locks;
 mod maps;
 mod opening;

@@ -7,10 +7,11 @@
 use aya_ebpf::EbpfContext;
 use aya_ebpf::macros::tracepoint;
 use aya_ebpf::programs::TracePointContext;
-use warpgauge_ebpf::calls::kind;
+use warpgauge_ebpf::calls::{InFlight, kind};
 
 use super::globals::FOREIGN_TYPES;
 use super::in_flight::{enter, foreign_thread, leave, of_syscall, pass_over};
+use super::ioctl_block::ask;
 use super::opening::enter_open;
 use super::task::watched_device;
 use super::unloading::enter_unload;
@@ -27,13 +28,14 @@ fn argument(ctx: &TracePointContext, index: usize) -> u64 {
     unsafe { ctx.as_ptr().cast::<u64>().add(2 + index).read_volatile() }
 }
 
-/// Follows a call on a descriptor, if that is a watched device.
+/// Follows a call on a descriptor, if that is a watched device. `more`: completes its entry.
 #[inline(always)]
-fn enter_on_fd(ctx: &TracePointContext, kind: u32, fd: u32, op: u32) {
+fn enter_on_fd(ctx: &TracePointContext, kind: u32, fd: u32, more: impl FnOnce(&mut InFlight)) {
     let Some((key, tgid)) = foreign_thread() else { return };
     let Some(dev) = watched_device(fd) else { return pass_over(&key) };
     let mut call = of_syscall(kind, syscall(ctx), fd, 0);
-    (call.dev, call.op) = (dev, op);
+    call.dev = dev;
+    more(&mut call);
     enter(ctx, &key, tgid, &mut call);
 }
 
@@ -51,14 +53,17 @@ pub fn ioctl_enter(ctx: TracePointContext) -> u32 {
     if FOREIGN_TYPES.load().contains(op) {
         enter_elsewhere();
     } else {
-        enter_on_fd(&ctx, kind::IOCTL, argument(&ctx, 0) as u32, op);
+        enter_on_fd(&ctx, kind::IOCTL, argument(&ctx, 0) as u32, |call| {
+            call.op = op;
+            ask(call, argument(&ctx, 2));
+        });
     }
     0
 }
 
 #[tracepoint]
 pub fn close_enter(ctx: TracePointContext) -> u32 {
-    enter_on_fd(&ctx, kind::CLOSE, argument(&ctx, 0) as u32, 0);
+    enter_on_fd(&ctx, kind::CLOSE, argument(&ctx, 0) as u32, |_| {});
     0
 }
 
@@ -69,7 +74,7 @@ pub fn mmap_enter(ctx: TracePointContext) -> u32 {
     if argument(&ctx, 3) & MAP_ANONYMOUS != 0 {
         enter_elsewhere();
     } else {
-        enter_on_fd(&ctx, kind::MMAP, argument(&ctx, 4) as u32, 0);
+        enter_on_fd(&ctx, kind::MMAP, argument(&ctx, 4) as u32, |_| {});
     }
     0
 }

@@ -6,7 +6,7 @@
 
 use aya_ebpf::macros::{kprobe, kretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use warpgauge_ebpf::calls::{InFlight, InFlightKey, Rm, kind, layer};
+use warpgauge_ebpf::calls::{InFlight, InFlightKey, Rm, flags, kind, layer};
 use warpgauge_ebpf::event::{Event, process, what};
 use warpgauge_ebpf::loss::Loss;
 use warpgauge_ebpf::rm::{ALLOC, RmKey, RmSum, code_at, counted_code, is_of_workload, status_at};
@@ -33,6 +33,8 @@ pub fn kp_rm_ioctl(ctx: ProbeContext) -> u32 {
         // SAFETY: a map value, and only its own thread writes it.
         unsafe {
             (*ioctl).rm = rm;
+            // what the kernel's copy says is better
+            (*ioctl).flags &= !flags::RM_BLOCK;
             dev = (*ioctl).dev;
         }
     }
@@ -53,15 +55,21 @@ pub fn kr_rm_ioctl(_ctx: RetProbeContext) -> u32 {
         // SAFETY: a map value, and only its own thread writes it.
         unsafe { (*ioctl).rm.status = call.rm.status };
     }
-    sum(&call, end_ns.wrapping_sub(call.enter_ns));
-    let is_workload = escape == ALLOC && call.rm.status == 0 && is_of_workload(call.rm.code);
+    answered(key.tid, &call, end_ns);
+    0
+}
+
+/// RM has come back from what it was asked in a call: that is summed, and tells a workload.
+#[inline(always)]
+pub fn answered(tid: u32, call: &InFlight, end_ns: u64) {
+    sum(call, end_ns.wrapping_sub(call.enter_ns));
+    let is_workload = call.rm.escape == ALLOC && call.rm.status == 0 && is_of_workload(call.rm.code);
     if is_workload && call.tgid != 0 {
         note(call.tgid, call.start_ns);
         if is_first(call.tgid, process::WORKLOAD) {
-            tell_workload(&key, &call, end_ns);
+            tell_workload(tid, call, end_ns);
         }
     }
-    0
 }
 
 /// The ioctl that the current call into RM is a part of.
@@ -114,13 +122,13 @@ fn find_or_insert(key: &RmKey) -> Option<*mut RmSum> {
 }
 
 #[inline(always)]
-fn tell_workload(key: &InFlightKey, call: &InFlight, at_ns: u64) {
+fn tell_workload(tid: u32, call: &InFlight, at_ns: u64) {
     tell(&Event {
         at_ns,
         start_ns: call.start_ns,
         cgroup: call.cgroup,
         tgid: call.tgid,
-        tid: key.tid,
+        tid,
         what: what::WORKLOAD,
         code: call.rm.code,
         comm: call.comm,

@@ -28,7 +28,8 @@ fn check(choice: &Choice) -> Check {
     let Some(tactic) = choice.tactic else {
         // the last way is the one that asks for least
         let remedy = choice.refused.last().map_or("report it", Refusal::remedy);
-        return Check::no(name, format!("not attached; refused: {refused}"), remedy);
+        let instead = choice.probe.instead().map(|what| format!("; {what}")).unwrap_or_default();
+        return Check::no(name, format!("not attached; refused: {refused}{instead}"), remedy);
     };
     let how = if choice.probe == Probe::Scheduler { "can be attached, on demand," } else { "attached" };
     let mut what = format!("{how} as {}", tactic.name());
@@ -87,5 +88,8 @@ mod tests {
         choice.refused.push(Refusal::by_facts(Tactic::SyscallTracepoint, "release_after_close"));
         let said = check(&choice);
         assert_eq!((said.verdict, said.remedy.contains("6.6")), (Verdict::No, true), "{said:?}");
+        choice.probe = Probe::InitAdapter;
+        let what = check(&choice).what;
+        assert!(what.ends_with("; the time it takes is seen in that of `open`"), "{what}");
     }
 }

@@ -13,8 +13,7 @@ use crate::sources::probes::refusal::remedy;
 use crate::sources::probes::symbols::Symbols;
 
 /// What only the driver's own functions show.
-const ONLY_DRIVER: &str =
-    "poll, rm, init_adapter, locks, uvm_*, xid and power, and for close below kernel 6.6";
+const ONLY_DRIVER: &str = "poll, init_adapter, locks, uvm_*, xid and power, and for close below kernel 6.6";
 
 /// All of them.
 pub fn checks(config: &Config) -> Vec<Check> {

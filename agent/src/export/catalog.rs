@@ -67,7 +67,7 @@ pub const CALL_DURATION: Metric = Metric {
 pub const CALL_ERRORS: Metric = counter(
     "gpu.driver.call.errors",
     "{call}",
-    "Finished driver calls that returned a negative value. The driver reports most failures of resource-manager calls with a return value of 0: those are counted here where the probes see its answer (ways `tracefs_kprobe`); `gpu.driver.rm.calls` tells them apart by status.",
+    "Finished driver calls that returned a negative value. The driver reports most failures of resource-manager calls with a return value of 0: those are counted here where the probe `rm` sees its answer; `gpu.driver.rm.calls` tells them apart by status.",
     with_workload!("gpu.driver.device", "gpu.driver.call", "gpu.driver.operation"),
 );
 /// `gpu.stall.active`

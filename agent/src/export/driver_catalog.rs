@@ -17,7 +17,7 @@ pub const RM_CALLS: Metric = counter(
 pub const RM_TIME: Metric = counter(
     "gpu.driver.rm.time",
     "s",
-    "Time spent inside the resource manager by the same calls.",
+    "Time spent inside the resource manager by the same calls; where the probe `rm` is attached as `ioctl_block`, that of the whole ioctl.",
     with_workload!("gpu.driver.rm.operation", "gpu.driver.rm.status"),
 );
 /// `gpu.driver.lock.wait.duration`

@@ -272,6 +272,8 @@ fn packed_with(kernel: Kernel, programs: &Programs, modules: &Path, arguments: &
     programs.pack(&mut packed, &kept("stripped"))?;
     for name in modules::NAMES {
         packed.add_file(&format!("modules/{name}"), &modules.join(name))?;
+        // beside them, since all of that folder is loaded at the start
+        packed.add_file(&format!("untraced/{name}"), &modules.join(modules::UNTRACED).join(name))?;
     }
     let environment = [
         ("WARPGAUGE_VM", kernel.name()),

@@ -1,7 +1,8 @@
 //! The driver's double as modules of a kernel.
 //!
 //! In: the sources (`tests/nvidia-sim`), the kernel's headers. Out: `nvidia.ko` and `nvidia-uvm.ko`, with the description
-//! of their types where the kernel takes one; kept by kernel and sources. The host's own compiler builds them.
+//! of their types where the kernel takes one, and below [`UNTRACED`] both with an RM that cannot be traced; kept by kernel
+//! and sources. The host's own compiler builds them.
 //! What can go wrong: the compiler is missing or refuses; its words are shown.
 
 use std::collections::hash_map::DefaultHasher;
@@ -23,6 +24,8 @@ use crate::shell;
 const COMPILERS: [&str; 2] = ["gcc-12", "gcc"];
 /// What a build leaves that is packed.
 pub(crate) const NAMES: [&str; 2] = ["nvidia.ko", "nvidia-uvm.ko"];
+/// The folder of those whose RM cannot be traced, as the vendor's cannot.
+pub(crate) const UNTRACED: &str = "untraced";
 
 /// Builds the modules, or finds those that were built of the same.
 pub(crate) fn build(
@@ -34,7 +37,7 @@ pub(crate) fn build(
 ) -> Result<PathBuf> {
     let key = format!("{}-{:016x}", files.release, hash_of(sources)?);
     let done = kept.join(&key);
-    if NAMES.iter().all(|name| done.join(name).is_file()) {
+    if NAMES.iter().all(|name| done.join(name).is_file() && done.join(UNTRACED).join(name).is_file()) {
         return Ok(done);
     }
     // built beside its place and moved: an interrupted run leaves nothing that looks complete
@@ -42,20 +45,9 @@ pub(crate) fn build(
     if work.exists() {
         fs::remove_dir_all(&work).with_context(|| format!("removing {}", work.display()))?;
     }
-    fs::create_dir_all(&work).with_context(|| format!("making {}", work.display()))?;
-    for path in files_in(sources)? {
-        fs::copy(&path, work.join(path.file_name().unwrap_or_default()))
-            .with_context(|| format!("copying {}", path.display()))?;
-    }
-    compile(files, &work, tools)?;
-    for name in NAMES {
-        let module = work.join(name);
-        if kernel.has_module_btf() && !has_btf(&module)? {
-            describe_types(&module, files, &work, tools)?;
-            ensure!(has_btf(&module)?, "{}: pahole has not described its types", module.display());
-        }
-        shell::output(Command::new("objcopy").arg("--strip-debug").arg(&module))?;
-    }
+    let sources = files_in(sources)?;
+    build_in(&work, "", kernel, files, &sources, tools)?;
+    build_in(&work.join(UNTRACED), "SIM_UNTRACED=1", kernel, files, &sources, tools)?;
     if done.exists() {
         fs::remove_dir_all(&done).with_context(|| format!("removing {}", done.display()))?;
     }
@@ -64,12 +56,38 @@ pub(crate) fn build(
     Ok(done)
 }
 
-fn compile(files: &KernelFiles, work: &Path, tools: &Tools) -> Result<()> {
+/// One variant, in a folder of its own. `variant`: a variable of the sources' Makefile.
+fn build_in(
+    work: &Path,
+    variant: &str,
+    kernel: Kernel,
+    files: &KernelFiles,
+    sources: &[PathBuf],
+    tools: &Tools,
+) -> Result<()> {
+    fs::create_dir_all(work).with_context(|| format!("making {}", work.display()))?;
+    for path in sources {
+        fs::copy(path, work.join(path.file_name().unwrap_or_default()))
+            .with_context(|| format!("copying {}", path.display()))?;
+    }
+    compile(files, work, variant, tools)?;
+    for name in NAMES {
+        let module = work.join(name);
+        if kernel.has_module_btf() && !has_btf(&module)? {
+            describe_types(&module, files, work, tools)?;
+            ensure!(has_btf(&module)?, "{}: pahole has not described its types", module.display());
+        }
+        shell::output(Command::new("objcopy").arg("--strip-debug").arg(&module))?;
+    }
+    Ok(())
+}
+
+fn compile(files: &KernelFiles, work: &Path, variant: &str, tools: &Tools) -> Result<()> {
     relocate(&files.headers)?;
     let compiler = COMPILERS.iter().find(|name| shell::which(name).is_some()).context("no gcc on PATH")?;
     let mut make = Command::new("make");
     make.arg("-s").arg("-C").arg(&files.headers).arg(format!("M={}", work.display()));
-    make.arg(format!("CC={compiler}")).arg("modules");
+    make.arg(format!("CC={compiler}")).args((!variant.is_empty()).then_some(variant)).arg("modules");
     tools.add_to(&mut make);
     shell::output(&mut make).map(drop)
 }

@@ -41,6 +41,8 @@ pub struct Attached {
     /// Kinds of calls whose returns are all seen, as bits; the programs mark entries by it.
     sure: Array<MapData, u32>,
     sure_kinds: u32,
+    /// 1: the programs of ioctls read what RM is asked and answers.
+    rm_from_block: Array<MapData, u32>,
 }
 
 /// Where events are.
@@ -81,11 +83,12 @@ impl Attached {
         kernel: &Kernel,
         group: Group,
         sure: Array<MapData, u32>,
+        rm_from_block: Array<MapData, u32>,
     ) -> Result<Self, LoadError> {
         let tracefs = kernel.tracefs.clone().ok_or(LoadError::NoTracefs)?;
         let ground = Ground { tracefs, cpu: kernel.first_cpu, pmu: kernel.kprobe_pmu, group };
         let (probes, always) = (Vec::new(), Vec::new());
-        Ok(Self { probes, always, programs, ground, sure, sure_kinds: 0 })
+        Ok(Self { probes, always, programs, ground, sure, sure_kinds: 0, rm_from_block })
     }
 
     /// Attaches a program that belongs to no probe.
@@ -101,8 +104,21 @@ impl Attached {
     /// Attaches the probe by the best row that the kernel takes, or changes what is attached into that. Gives the last
     /// error of rows that it refused although nothing spoke against them.
     pub fn settle(&mut self, probe: Probe, kernel: &Kernel, driver: &Driver) -> Option<LoadError> {
+        let last = self.settle_one(probe, kernel, driver);
+        let wants_ioctl = |choice: &Choice| choice.refused.contains(&no_ioctl());
+        if probe == Probe::Ioctl && self.choices().any(wants_ioctl) {
+            self.settle_one(Probe::Rm, kernel, driver);
+        }
+        last
+    }
+
+    fn settle_one(&mut self, probe: Probe, kernel: &Kernel, driver: &Driver) -> Option<LoadError> {
         let facts = Facts { kernel, symbols: &driver.symbols };
         let (mut tried, mut last) = (Vec::new(), None);
+        if !self.is_at_work(Probe::Ioctl) {
+            // a row of one probe only
+            tried.push(no_ioctl());
+        }
         loop {
             let choice = choose(probe, facts, &tried);
             let row = |tactic| of_row(probe, tactic, &kernel.events, &driver.symbols, &driver.loads);
@@ -127,7 +143,10 @@ impl Attached {
 
     /// Takes a probe off its events, for as long as nobody settles it again.
     pub fn take_off(&mut self, probe: Probe, reason: &'static str) {
-        self.mark_sure(probe, false);
+        self.mark(probe, None);
+        if probe == Probe::Ioctl && self.choices().any(|choice| choice.tactic == Some(Tactic::IoctlBlock)) {
+            self.take_off(Probe::Rm, NO_IOCTL);
+        }
         if let Some(at_work) = self.probes.iter_mut().find(|at_work| at_work.choice.probe == probe) {
             at_work.detach();
             if let Some(tactic) = at_work.choice.tactic.take() {
@@ -215,7 +234,7 @@ impl Attached {
             self.probes.len() - 1
         });
         // before the first program runs: its entries are marked by it
-        self.mark_sure(probe, choice.tactic == Some(Tactic::TracefsKprobe));
+        self.mark(probe, choice.tactic);
         let Some(at_work) = self.probes.get_mut(at) else { return Ok(()) };
         let mut fresh = AtWork { choice, hooks: Vec::new() };
         // an entry without its return would wait for an end that nobody sees
@@ -249,14 +268,30 @@ impl Attached {
         Ok(())
     }
 
-    fn mark_sure(&mut self, probe: Probe, sure: bool) {
+    fn is_at_work(&self, probe: Probe) -> bool {
+        self.choices().any(|choice| choice.probe == probe && choice.tactic.is_some())
+    }
+
+    /// Tells the programs how a probe is attached.
+    fn mark(&mut self, probe: Probe, tactic: Option<Tactic>) {
         if probe.kind() != 0 {
-            let bit = 1 << probe.kind();
+            let (bit, sure) = (1 << probe.kind(), tactic == Some(Tactic::TracefsKprobe));
             self.sure_kinds = if sure { self.sure_kinds | bit } else { self.sure_kinds & !bit };
             // a map of one element that is there: at worst an entry is looked at as if it were not sure
             let _ = self.sure.set(0, self.sure_kinds, 0);
         }
+        if probe == Probe::Rm {
+            // as above: at worst RM's answers are not known
+            let _ = self.rm_from_block.set(0, u32::from(tactic == Some(Tactic::IoctlBlock)), 0);
+        }
     }
+}
+
+const NO_IOCTL: &str = "no_ioctl";
+
+/// What is read along with ioctls is not read while those are not watched.
+fn no_ioctl() -> Refusal {
+    Refusal::by_facts(Tactic::IoctlBlock, NO_IOCTL)
 }
 
 fn attach(programs: &mut Ebpf, ground: &Ground, hook: &Hook) -> Result<Attachment, LoadError> {

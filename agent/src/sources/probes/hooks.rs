@@ -176,6 +176,8 @@ pub fn of_row(probe: Probe, tactic: Tactic, events: &[&str], symbols: &Symbols, 
             ends.collect::<Vec<_>>().into_iter().chain(entries.iter().cloned()).collect()
         }
         Tactic::SyscallTracepoint | Tactic::SchedTracepoint => tracepoints.collect(),
+        // read by the programs of another probe
+        Tactic::IoctlBlock => Vec::new(),
     }
 }
 

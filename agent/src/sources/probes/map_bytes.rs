@@ -46,8 +46,10 @@ const HASHES: [Hash; 9] = [
 /// Its ring buffers, and their bytes.
 const RINGS: [u32; 4] = [SLOW_CALLS_BYTES, UNLOADS_BYTES, EVENTS_BYTES, LOG_BYTES];
 
-/// Its arrays, and their bytes: losses, majors, kinds whose returns are sure, an empty histogram, values set at the load.
-const ARRAYS: [u64; 5] = [LOSSES as u64 * 8, 4 * MAJOR_SLOTS as u64, 4, size_of::<Histogram>() as u64, PAGE];
+/// Its arrays, and their bytes: losses, majors, kinds whose returns are sure, whether RM is read from blocks, an empty
+/// histogram, values set at the load.
+const ARRAYS: [u64; 6] =
+    [LOSSES as u64 * 8, 4 * MAJOR_SLOTS as u64, 4, 4, size_of::<Histogram>() as u64, PAGE];
 
 /// Bytes of all maps.
 pub fn map_bytes(possible_cpus: u32) -> u64 {

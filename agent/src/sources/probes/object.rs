@@ -108,6 +108,7 @@ impl Loaded {
         let mut array = Array::try_from(map(&mut ebpf, maps::MAJORS)?)?;
         array.set(0, majors, 0)?;
         let sure = Array::try_from(map(&mut ebpf, maps::SURE_RETURNS)?)?;
+        let rm_from_block = Array::try_from(map(&mut ebpf, maps::RM_FROM_BLOCK)?)?;
         let in_flight = HashMap::try_from(map(&mut ebpf, maps::IN_FLIGHT)?)?;
         let histograms = HashMap::try_from(map(&mut ebpf, maps::HISTOGRAMS)?)?;
         let slow_calls = RingBuf::try_from(map(&mut ebpf, maps::SLOW_CALLS)?)?;
@@ -121,7 +122,7 @@ impl Loaded {
         let armed = HashMap::try_from(map(&mut ebpf, maps::ARMED)?)?;
         let off = HashMap::try_from(map(&mut ebpf, maps::OFF)?)?;
         let off_sums = HashMap::try_from(map(&mut ebpf, maps::OFF_SUMS)?)?;
-        let mut attached = Attached::new(ebpf, kernel, group, sure)?;
+        let mut attached = Attached::new(ebpf, kernel, group, sure, rm_from_block)?;
         attached.always(PROCESS_EXIT)?;
         attach_all(&mut attached, kernel, driver, probes)?;
         Ok(Self {

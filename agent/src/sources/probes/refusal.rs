@@ -57,6 +57,7 @@ pub fn remedy(reason: &str) -> &'static str {
         "no_event" => "run a kernel built with CONFIG_FTRACE_SYSCALLS (for `unload`, with modules)",
         "release_after_close" => "run a kernel from 6.6 on, or one with kprobes",
         "not_built" => "run `cargo xtask build-ebpf`, then build the agent again",
+        "no_ioctl" => "see why the probe `ioctl` is off",
         "over_budget" => "raise `probes.budget`, or look for what calls the driver so often",
         _ => "the text is the kernel's own; if it helps nobody, report it",
     }

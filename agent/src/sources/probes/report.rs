@@ -105,6 +105,11 @@ fn say(choice: &Choice) {
     let probe = choice.probe.name();
     for refusal in choice.refused.iter().filter(|refusal| !refusal.text.is_empty()) {
         let (tactic, reason) = (refusal.tactic.name(), refusal.reason);
+        if reason == "notrace" {
+            // as the driver's vendor builds it: nothing is wrong on this node
+            tracing::info!(probe, tactic, reason, error = refusal.text, "a way to attach was refused");
+            continue;
+        }
         tracing::warn!(
             probe,
             tactic,
@@ -116,14 +121,18 @@ fn say(choice: &Choice) {
     }
     match choice.tactic {
         Some(tactic) => {
-            tracing::info!(probe, tactic = tactic.name(), "probe is at work");
+            let tactic = tactic.name();
+            match choice.probe {
+                Probe::Scheduler => tracing::info!(probe, tactic, "probe can be attached on demand"),
+                _ => tracing::info!(probe, tactic, "probe is at work"),
+            }
             if !choice.without.is_empty() {
                 tracing::debug!(probe, without = ?choice.without, "this driver lacks some of the probe's functions");
             }
         }
         None => {
             let refused: Vec<_> = choice.refused.iter().map(|r| (r.tactic.name(), r.reason)).collect();
-            tracing::info!(probe, ?refused, "probe is off");
+            tracing::info!(probe, ?refused, instead = choice.probe.instead(), "probe is off");
         }
     }
 }

@@ -55,6 +55,8 @@ pub enum Tactic {
     PerfKprobe,
     /// Tracepoints of the system call, filtered by the device's major.
     SyscallTracepoint,
+    /// The process's own block of parameters, read along with the ioctl in whatever way that is observed.
+    IoctlBlock,
     /// Tracepoints of the scheduler.
     SchedTracepoint,
 }
@@ -134,15 +136,17 @@ impl Probe {
         const CALL: [Tactic; 3] = [Tactic::TracefsKprobe, Tactic::PerfKprobe, Tactic::SyscallTracepoint];
         // nothing but the driver's own functions shows it, and an end at the system call's return would be wrong
         const DRIVER: [Tactic; 1] = [Tactic::TracefsKprobe];
+        // RM's function is in the part of the driver that many kernels cannot trace
+        const RM: [Tactic; 2] = [Tactic::TracefsKprobe, Tactic::IoctlBlock];
         // the driver has no function that is called before its unload is decided
         const UNLOAD: [Tactic; 1] = [Tactic::SyscallTracepoint];
         const SCHED: [Tactic; 1] = [Tactic::SchedTracepoint];
         match self {
             Self::Ioctl | Self::Open | Self::Close | Self::Mmap => &CALL,
+            Self::Rm => &RM,
             Self::Unload => &UNLOAD,
             Self::Exec | Self::Scheduler => &SCHED,
             Self::Poll
-            | Self::Rm
             | Self::InitAdapter
             | Self::Locks
             | Self::UvmRegister
@@ -152,6 +156,11 @@ impl Probe {
             | Self::Xid
             | Self::Power => &DRIVER,
         }
+    }
+
+    /// What is seen all the same where it is off.
+    pub fn instead(self) -> Option<&'static str> {
+        (self == Self::InitAdapter).then_some("the time it takes is seen in that of `open`")
     }
 
     /// The [`kind`] of the calls it follows; 0 if it follows none.
@@ -181,6 +190,7 @@ impl Tactic {
             Self::TracefsKprobe => "tracefs_kprobe",
             Self::PerfKprobe => "perf_kprobe",
             Self::SyscallTracepoint => "syscall_tracepoint",
+            Self::IoctlBlock => "ioctl_block",
             Self::SchedTracepoint => "sched_tracepoint",
         }
     }
@@ -248,6 +258,8 @@ fn refusal(probe: Probe, tactic: Tactic, facts: Facts<'_>) -> Option<&'static st
         Tactic::SyscallTracepoint if probe == Probe::Close && kernel.release < CLOSE_RELEASES => {
             Some("release_after_close")
         }
+        // whether ioctls are observed is told by what became of their probe
+        Tactic::IoctlBlock => None,
         Tactic::SyscallTracepoint | Tactic::SchedTracepoint => no_tracepoints(probe, false, kernel),
     }
 }

@@ -68,6 +68,7 @@ fn without_kprobes_calls_fall_to_tracepoints_and_the_rest_is_off() {
         let (want, why) = match choice.probe.table() {
             [_, _, _] => (Some(Tactic::SyscallTracepoint), &kprobes[..]),
             [Tactic::TracefsKprobe] => (None, &kprobes[..1]),
+            [Tactic::TracefsKprobe, Tactic::IoctlBlock] => (Some(Tactic::IoctlBlock), &kprobes[..1]),
             [only] => (Some(*only), &[][..]),
             other => panic!("{other:?}"),
         };
@@ -89,6 +90,14 @@ fn a_row_that_the_kernel_refused_is_passed_over() {
         (choice.tactic, choice.refused),
         (Some(Tactic::SyscallTracepoint), vec![first.clone(), second])
     );
+    let choice = choose(Probe::Rm, facts, std::slice::from_ref(&first));
+    assert_eq!(
+        (choice.tactic, &choice.refused[..]),
+        (Some(Tactic::IoctlBlock), std::slice::from_ref(&first))
+    );
+    let no_ioctl = Refusal::by_facts(Tactic::IoctlBlock, "no_ioctl");
+    let choice = choose(Probe::Rm, facts, &[no_ioctl.clone(), first.clone()]);
+    assert_eq!((choice.tactic, choice.refused), (None, vec![first.clone(), no_ioctl]));
     let choice = choose(Probe::Locks, facts, std::slice::from_ref(&first));
     assert_eq!((choice.tactic, choice.refused), (None, vec![first]));
 }
@@ -111,7 +120,11 @@ fn functions_that_are_missing_refuse_the_row_or_are_said() {
     assert_eq!(reasons(of(&choices, Probe::Locks)), [(Tactic::TracefsKprobe, "no_symbol")]);
     let unreadable = Symbols::look(std::path::Path::new("/nowhere"), Module::ALL.to_vec());
     let choices = all(&kernel((6, 12)), &unreadable);
-    assert_eq!(reasons(of(&choices, Probe::Rm)), [(Tactic::TracefsKprobe, "no_kallsyms")]);
+    let rm = of(&choices, Probe::Rm);
+    assert_eq!(
+        (rm.tactic, reasons(rm)),
+        (Some(Tactic::IoctlBlock), vec![(Tactic::TracefsKprobe, "no_kallsyms")])
+    );
     assert_eq!(of(&choices, Probe::Ioctl).tactic, Some(Tactic::SyscallTracepoint));
     assert_eq!(of(&choices, Probe::Exec).tactic, Some(Tactic::SchedTracepoint));
 }
