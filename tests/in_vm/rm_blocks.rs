@@ -12,7 +12,7 @@ use warpgauge_tests::harness::programs;
 use warpgauge_tests::needs;
 
 use super::caller::{ALLOC, CONTROL, CONTROL_NODE, Caller, UVM_NODE};
-use super::watched::{DURATION, ERRORS, Watched};
+use super::watched::{DURATION, ERRORS, Own, Watched};
 
 const RM_CALLS: &str = "gpu.driver.rm.calls";
 const RM_TIME: &str = "gpu.driver.rm.time";
@@ -80,7 +80,7 @@ fn doctor(probe: &str) -> String {
     let out = Command::new(programs::agent()).args(["doctor", "--json", "--worker", "off"]).output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     let name = format!("\"probe {probe}\"");
-    text.lines().find(|line| line.contains(&name)).unwrap_or_else(|| panic!("{text}")).to_owned()
+    text.lines().find(|line| line.contains(&name)).ok_or(&text).unwrap().to_owned()
 }
 
 /// Requests of every kind, and what is told of them.
@@ -145,7 +145,7 @@ fn check_requests(watched: &mut Watched, pod: &PodCgroup) {
 #[test]
 fn an_rm_that_cannot_be_traced_is_heard_through_its_ioctls() {
     needs!(Vm);
-    let mut watched = Watched::not_started("vm-rm-untraced", "");
+    let mut watched = Own::agent("vm-rm-untraced");
     let untraced = Untraced::load();
     watched.start_without_driver();
     wait_row(&mut watched, "ioctl", "tracefs_kprobe");
@@ -174,7 +174,7 @@ fn an_rm_that_cannot_be_traced_is_heard_through_its_ioctls() {
 #[test]
 fn without_any_kprobe_rm_is_heard_through_system_calls() {
     needs!(Vm);
-    let mut watched = Watched::not_started("vm-rm-tracepoints", "");
+    let mut watched = Own::agent("vm-rm-tracepoints");
     let _off = NoKprobes::begin();
     watched.start_without_driver();
     wait_row(&mut watched, "ioctl", "syscall_tracepoint");
