@@ -28,9 +28,9 @@ use crate::model::{Attributed, Delivery, Fact, Signal};
 use crate::sources::host::HostValues;
 use crate::sources::kmsg::KernelLog;
 use crate::sources::kmsg::state::{self, StateFile};
-use crate::sources::probes::Probes;
 use crate::sources::probes::schedule::{self, Order};
 use crate::sources::probes::unload::UnloadAttempt;
+use crate::sources::probes::{Never, Probes};
 use crate::sources::replay::{self, BadLine};
 use crate::sources::worker::board::Board;
 use crate::sources::worker::hold::{DriverHold, Reason};
@@ -139,7 +139,9 @@ pub async fn run(
     let (orders_tx, orders_rx) = mpsc::channel(ORDERS_MAX);
     let mut pipe = tokio::spawn(pass_on(stages, signals_rx, facts_tx, orders_tx));
 
-    let mut running = start_sources(&config, &state, &delivery, signals_tx, orders_rx, &telemetry, &stop);
+    let (attached, mut detached) = mpsc::channel(1);
+    let ends = Ends { signals: signals_tx, orders: orders_rx, attached };
+    let mut running = start_sources(&config, &state, &delivery, ends, &telemetry, &stop);
     let to = config.export.otlp.as_ref().map_or("standard output", |otlp| otlp.endpoint.as_str());
     info!(to, "Watching; findings go there as they come.");
     let (kept, of, ending) = (Arc::clone(&state), Arc::clone(&delivery), stop.clone());
@@ -166,6 +168,11 @@ pub async fn run(
     }
     if ended != Some("export") && timeout_at(end, &mut exporter).await.is_err() {
         exporter.abort();
+    }
+    if timeout_at(end, detached.recv()).await.is_err() {
+        warn!(
+            "The kernel takes long to detach probes: what is left there disturbs nobody, and the next start clears it."
+        );
     }
     keeper.abort(); // it may be waiting for a disk that does not answer
     let saved = tokio::task::spawn_blocking(move || state.save(&delivery));
@@ -202,15 +209,22 @@ async fn lock_state(config: &mut Config) -> Option<Lock> {
     }
 }
 
+/// The sources' ends of channels.
+struct Ends {
+    signals: mpsc::Sender<Signal>,
+    orders: mpsc::Receiver<Order>,
+    attached: mpsc::Sender<Never>,
+}
+
 fn start_sources(
     config: &Config,
     state: &Arc<StateFile>,
     delivery: &Arc<Delivery>,
-    signals: mpsc::Sender<Signal>,
-    orders: mpsc::Receiver<Order>,
+    ends: Ends,
     telemetry: &Telemetry,
     stop: &CancellationToken,
 ) -> JoinSet<()> {
+    let Ends { signals, orders, attached } = ends;
     let mut running = JoinSet::new();
     let kernel_log = KernelLog::new(
         config.kernel_log.clone(),
@@ -232,6 +246,7 @@ fn start_sources(
     });
     let board = Board::default();
     let probes = Probes::new(config.probes.clone(), config.host.clone(), telemetry)
+        .telling_detached(attached)
         .telling_unloads(unloads)
         .following(orders)
         .on_board(board.clone());

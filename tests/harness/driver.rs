@@ -54,6 +54,14 @@ impl Module {
         self.load_from("/untraced")
     }
 
+    /// Loads the variant with the function names from before branch 545.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn load_old(self) -> io::Result<()> {
+        self.load_from("/branch-535")
+    }
+
     fn load_from(self, folder: &str) -> io::Result<()> {
         finit_module(File::open(format!("{folder}/{}", self.file()))?, c"", 0)?;
         if self == Self::Uvm { make_uvm_nodes() } else { Ok(()) }

@@ -9,7 +9,8 @@
 //!   No shell, no other programs, no fixtures. `/tmp`, `/run`, `/var` are in memory.
 //! - Mounted: proc, sys, devtmpfs, tracefs (`/sys/kernel/tracing`), bpf, cgroup2 (`/sys/fs/cgroup`, unified, no v1).
 //! - Loaded at the start: `nvidia`, `nvidia_uvm` of tests/nvidia-sim, with `/dev/nvidiactl`, `/dev/nvidia0` to `7`,
-//!   `/dev/nvidia-uvm`, `/dev/nvidia-uvm-tools`. (In `/untraced`: the same with an RM that cannot be traced.) [`driver::Module`](warpgauge_tests::harness::driver::Module) loads,
+//!   `/dev/nvidia-uvm`, `/dev/nvidia-uvm-tools`. (In `/untraced`: the same with an RM that cannot be
+//!   traced; in `/branch-535`: with older names.) [`driver::Module`](warpgauge_tests::harness::driver::Module) loads,
 //!   unloads, gives orders.
 //! - `WARPGAUGE_VM` is the kernel's name. [`Collector::start`](warpgauge_tests::harness::collector::Collector::start) is
 //!   the small built-in receiver there.
@@ -20,6 +21,7 @@
 //! - `cargo xtask vm-test --kernel 6.1 --filter NAME --keep` is the short loop; the console is in target/vm/run/6.1.
 
 mod agents;
+mod branches;
 mod caller;
 mod calls;
 mod hangs;

@@ -4,7 +4,7 @@
 //! Starting an agent takes an emulated processor many seconds: most tests share one, and tell their calls by their pods.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use warpgauge_tests::harness::agent::{Agent, Setup};
@@ -69,6 +69,8 @@ struct Rules;
 
 impl Rules {
     fn none() -> Self {
+        static ON_CONSOLE: Once = Once::new();
+        ON_CONSOLE.call_once(panic_on_console);
         clear();
         for module in [Module::Nvidia, Module::Uvm] {
             wait_for("what an earlier test left to be over", 20, || {
@@ -78,6 +80,15 @@ impl Rules {
         }
         Self
     }
+}
+
+/// A guest that is not done in time has told its failures to nobody else: libtest prints them at the end.
+fn panic_on_console() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let _ = std::fs::write("/dev/console", format!("{panic}\n"));
+        usual(panic);
+    }));
 }
 
 impl Drop for Rules {

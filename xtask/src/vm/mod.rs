@@ -273,7 +273,9 @@ fn packed_with(kernel: Kernel, programs: &Programs, modules: &Path, arguments: &
     for name in modules::NAMES {
         packed.add_file(&format!("modules/{name}"), &modules.join(name))?;
         // beside them, since all of that folder is loaded at the start
-        packed.add_file(&format!("untraced/{name}"), &modules.join(modules::UNTRACED).join(name))?;
+        for (variant, _) in modules::VARIANTS {
+            packed.add_file(&format!("{variant}/{name}"), &modules.join(variant).join(name))?;
+        }
     }
     let environment = [
         ("WARPGAUGE_VM", kernel.name()),

@@ -24,8 +24,10 @@ use crate::shell;
 const COMPILERS: [&str; 2] = ["gcc-12", "gcc"];
 /// What a build leaves that is packed.
 pub(crate) const NAMES: [&str; 2] = ["nvidia.ko", "nvidia-uvm.ko"];
-/// The folder of those whose RM cannot be traced, as the vendor's cannot.
-pub(crate) const UNTRACED: &str = "untraced";
+/// Folders of variants, and the variable of the sources' Makefile that makes each: one whose RM cannot be traced, as
+/// the vendor's cannot; one with the function names from before branch 545.
+pub(crate) const VARIANTS: [(&str, &str); 2] =
+    [("untraced", "SIM_UNTRACED=1"), ("branch-535", "SIM_BRANCH=535")];
 
 /// Builds the modules, or finds those that were built of the same.
 pub(crate) fn build(
@@ -37,7 +39,8 @@ pub(crate) fn build(
 ) -> Result<PathBuf> {
     let key = format!("{}-{:016x}", files.release, hash_of(sources)?);
     let done = kept.join(&key);
-    if NAMES.iter().all(|name| done.join(name).is_file() && done.join(UNTRACED).join(name).is_file()) {
+    let has_all = |folder: &Path| NAMES.iter().all(|name| folder.join(name).is_file());
+    if has_all(&done) && VARIANTS.iter().all(|(variant, _)| has_all(&done.join(variant))) {
         return Ok(done);
     }
     // built beside its place and moved: an interrupted run leaves nothing that looks complete
@@ -47,7 +50,9 @@ pub(crate) fn build(
     }
     let sources = files_in(sources)?;
     build_in(&work, "", kernel, files, &sources, tools)?;
-    build_in(&work.join(UNTRACED), "SIM_UNTRACED=1", kernel, files, &sources, tools)?;
+    for (folder, variable) in VARIANTS {
+        build_in(&work.join(folder), variable, kernel, files, &sources, tools)?;
+    }
     if done.exists() {
         fs::remove_dir_all(&done).with_context(|| format!("removing {}", done.display()))?;
     }

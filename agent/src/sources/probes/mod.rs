@@ -104,7 +104,13 @@ pub struct Probes {
     unloads: Option<mpsc::Sender<UnloadAttempt>>,
     orders: Option<mpsc::Receiver<Order>>,
     board: Board,
+    /// Dropped once nothing of this agent's is attached any more.
+    attached: Option<mpsc::Sender<Never>>,
 }
+
+/// Nothing is ever sent: only the end of a channel tells.
+#[derive(Clone, Copy, Debug)]
+pub enum Never {}
 
 /// What is known and at work before the first signal.
 struct Ready {
@@ -126,7 +132,15 @@ impl Probes {
             unloads: None,
             orders: None,
             board: Board::default(),
+            attached: None,
         }
+    }
+
+    /// Holds `end` until everything is detached, which may be after the end of the source.
+    #[must_use]
+    pub fn telling_detached(mut self, end: mpsc::Sender<Never>) -> Self {
+        self.attached = Some(end);
+        self
     }
 
     /// Tells `holder` of every attempt to unload the driver. Nothing waits for it: of a full channel it learns enough.
@@ -262,6 +276,16 @@ impl Probes {
             }
         };
         upkeep.retract();
+        // The kernel takes some ten milliseconds to let go of each event: not on the runtime's threads.
+        let attached = self.attached.clone();
+        let detaching = tokio::task::spawn_blocking(move || {
+            drop(watch);
+            drop(attached);
+        });
+        // a restart finds nothing of this run; at the end, what is still to be delivered does not wait
+        if !matches!(exit, Exit::Stopped) {
+            let _ = detaching.await; // a panic there is said by itself, and leaves nothing to be done here
+        }
         exit
     }
 }
