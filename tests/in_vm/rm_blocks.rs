@@ -75,12 +75,16 @@ fn wait_row(watched: &mut Watched, probe: &str, tactic: &str) {
     });
 }
 
-/// What `doctor` says of a probe.
+/// What `doctor` says of a probe. It gives up after some seconds, which a busy machine may need for the programs.
 fn doctor(probe: &str) -> String {
-    let out = Command::new(programs::agent()).args(["doctor", "--json", "--worker", "off"]).output().unwrap();
-    let text = String::from_utf8(out.stdout).unwrap();
     let name = format!("\"probe {probe}\"");
-    text.lines().find(|line| line.contains(&name)).ok_or(&text).unwrap().to_owned()
+    wait_for("the doctor to see the probes", 30, || {
+        let mut doctor = Command::new(programs::agent());
+        let out = doctor.args(["doctor", "--json", "--worker", "off"]).output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        eprintln!("{text}");
+        text.lines().find(|line| line.contains(&name)).map(str::to_owned)
+    })
 }
 
 /// Requests of every kind, and what is told of them.
