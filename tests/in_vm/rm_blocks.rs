@@ -156,10 +156,6 @@ fn an_rm_that_cannot_be_traced_is_heard_through_its_ioctls() {
     wait_row(&mut watched, "rm", "ioctl_block");
     let refused = [("probe", "rm"), ("tactic", "tracefs_kprobe"), ("reason", "notrace")];
     assert_eq!(watched.feed.value("warpgauge.probe.refused", &refused), Some(1.0));
-    let rm = doctor("rm");
-    assert!(rm.contains("attached as ioctl_block; refused: tracefs_kprobe (notrace: "), "{rm}");
-    let init = doctor("init_adapter");
-    assert!(init.contains("(notrace: ") && init.contains("seen in that of `open`"), "{init}");
     check_requests(&mut watched, &PodCgroup::new(Version::V2, 75));
 
     // another driver, whose RM can be: it is heard itself again, and nothing twice
@@ -185,4 +181,15 @@ fn without_any_kprobe_rm_is_heard_through_system_calls() {
     wait_row(&mut watched, "rm", "ioctl_block");
     check_requests(&mut watched, &PodCgroup::new(Version::V2, 77));
     watched.terminate();
+}
+
+#[test]
+fn the_doctor_says_what_cannot_be_traced() {
+    needs!(Vm);
+    let _watched = Watched::not_started("vm-rm-doctor", "");
+    let _untraced = Untraced::load();
+    let rm = doctor("rm");
+    assert!(rm.contains("attached as ioctl_block; refused: tracefs_kprobe (notrace: "), "{rm}");
+    let init = doctor("init_adapter");
+    assert!(init.contains("(notrace: ") && init.contains("seen in that of `open`"), "{init}");
 }
