@@ -186,7 +186,7 @@ fn without_any_kprobe_rm_is_heard_through_system_calls() {
 #[test]
 fn the_doctor_says_what_cannot_be_traced() {
     needs!(Vm);
-    let _watched = Watched::not_started("vm-rm-doctor", "");
+    let _watched = Own::agent("vm-rm-doctor");
     let _untraced = Untraced::load();
     let rm = doctor("rm");
     assert!(rm.contains("attached as ioctl_block; refused: tracefs_kprobe (notrace: "), "{rm}");

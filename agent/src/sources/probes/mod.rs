@@ -193,16 +193,7 @@ impl Probes {
     ) -> Exit {
         let host_pids = ready.kernel.host_pids;
         if host_pids == Support::No {
-            let source = SourceState {
-                name: "pid_namespace".to_owned(),
-                up: false,
-                reason: Some("foreign".to_owned()),
-                late: None,
-            };
-            tracing::warn!(
-                "procfs is of another pid namespace: no attribution by pid (run with the host's, hostPID)"
-            );
-            outlet.offer(Signal::Source { at: mono_now(), source });
+            tell_foreign(outlet);
         }
         let lost_returns = self.telemetry.counter("warpgauge.probe.lost_returns", &[]);
         // apart from the loop below, which waits where the pipeline is full; ends with this run
@@ -259,7 +250,12 @@ impl Probes {
             }
         };
         upkeep.retract();
-        // The kernel takes some ten milliseconds to let go of each event: not on the runtime's threads.
+        self.detach(watch, &exit).await;
+        exit
+    }
+
+    /// The kernel takes some ten milliseconds to let go of each event: not on the runtime's threads.
+    async fn detach(&self, watch: Watch, exit: &Exit) {
         let attached = self.attached.clone();
         let detaching = tokio::task::spawn_blocking(move || {
             drop(watch);
@@ -269,8 +265,21 @@ impl Probes {
         if !matches!(exit, Exit::Stopped) {
             let _ = detaching.await; // a panic there is said by itself, and leaves nothing to be done here
         }
-        exit
     }
+}
+
+/// The numbers that the programs see mean other processes here.
+fn tell_foreign(outlet: &Outlet) {
+    let source = SourceState {
+        name: "pid_namespace".to_owned(),
+        up: false,
+        reason: Some("foreign".to_owned()),
+        late: None,
+    };
+    tracing::warn!(
+        "procfs is of another pid namespace: no attribution by pid (run with the host's, hostPID)"
+    );
+    outlet.offer(Signal::Source { at: mono_now(), source });
 }
 
 /// Loads and attaches everything for a moment, and says what became of each probe. Blocks for up to some seconds.
