@@ -32,7 +32,7 @@ pub(crate) fn run(asked: &Asked) -> anyhow::Result<()> {
     let mut words = vec!["build", "--release", "--quiet", "--bin", PROGRAM];
     words.extend(PACKAGES);
     shell::run(&mut shell::command("cargo", &words))?;
-    // an emulated processor is some twenty times slower, and its rate says nothing
+    // an emulated processor is ten to fifteen times slower, and its rate says nothing
     let (rounds, seconds) = if asked.vm.is_some() { (4, 0) } else { (15, 20) };
     let arguments =
         [asked.rounds.unwrap_or(rounds), asked.seconds.unwrap_or(seconds)].map(|number| number.to_string());
