@@ -16,11 +16,13 @@ pub(crate) struct Moment {
     time: Instant,
 }
 
-/// What a thread took. Unit: ns.
+/// What a thread took.
 #[derive(Clone, Copy)]
 pub(crate) struct Took {
+    /// Unit: ns.
     processor: f64,
-    time: f64,
+    began: Instant,
+    ended: Instant,
 }
 
 impl Moment {
@@ -31,8 +33,8 @@ impl Moment {
 
     pub(crate) fn until_now(self) -> Took {
         let now = Self::now();
-        let time = now.time.duration_since(self.time).as_secs_f64() * 1e9;
-        Took { processor: (now.processor_ns - self.processor_ns) as f64, time }
+        let processor = (now.processor_ns - self.processor_ns) as f64;
+        Took { processor, began: self.time, ended: now.time }
     }
 }
 
@@ -46,7 +48,11 @@ impl Took {
     /// The same on so many processors.
     pub(crate) fn on(processors: usize, threads: &[Self]) -> f64 {
         if std::env::var_os("WARPGAUGE_VM").is_some() {
-            threads.iter().map(|took| took.time).fold(0.0, f64::max) * processors as f64
+            // not each for itself: one may have begun when others were done
+            let began = threads.iter().map(|took| took.began).min();
+            let ended = threads.iter().map(|took| took.ended).max();
+            let time = ended.zip(began).map_or(0.0, |(ended, began)| (ended - began).as_secs_f64());
+            time * 1e9 * processors as f64
         } else {
             threads.iter().map(|took| took.processor).sum()
         }
