@@ -1,6 +1,6 @@
 //! System calls in a loop, by one thread or many, and the processor time they take.
 //!
-//! In: which call, how many threads, the watched device. Out: ns of processor time per call, user and system.
+//! In: which call, how many threads, the watched device. Out: ns of processor time per call, user and system: see [`clock`](super::clock).
 //! The calls are those that `rustix` has in safe form: the driver takes block devices' `BLKSSZGET` as any command that it
 //! does not know, up to its resource manager.
 //! What can go wrong: a device cannot be opened.
@@ -14,7 +14,8 @@ use anyhow::Context as _;
 use rustix::fs::ioctl_blksszget;
 use rustix::io::ioctl_fionread;
 use rustix::process::getppid;
-use rustix::time::{ClockId, clock_gettime};
+
+use super::clock::{Moment, Took};
 
 /// Nobody watches it, and it has no ioctl of its own: the cheapest there is, so the highest ratio.
 pub(crate) const OTHER: &str = "/dev/null";
@@ -85,18 +86,17 @@ impl Crowd {
         let (calls, workload) = (self.calls, self.workload);
         let one = |file: &File| {
             start.wait();
-            let began = thread_ns();
+            let began = Moment::now();
             for _ in 0..calls {
                 call(workload, file);
             }
-            thread_ns() - began
+            began.until_now()
         };
-        let total: Option<i64> = thread::scope(|scope| {
+        let took: Option<Vec<Took>> = thread::scope(|scope| {
             let threads: Vec<_> = self.files.iter().map(|file| scope.spawn(move || one(file))).collect();
-            threads.into_iter().map(|thread| thread.join().ok()).sum()
+            threads.into_iter().map(|thread| thread.join().ok()).collect()
         });
-        let total = total.context("a thread panicked")?;
-        Ok(total as f64 / (calls * self.files.len() as u64) as f64)
+        Ok(Took::together(&took.context("a thread panicked")?) / (calls * self.files.len() as u64) as f64)
     }
 }
 
@@ -119,10 +119,4 @@ pub(crate) fn ask(file: &File) {
 /// The least of [`TRIES`].
 pub(crate) fn best(mut once: impl FnMut() -> anyhow::Result<f64>) -> anyhow::Result<f64> {
     (0..TRIES).try_fold(f64::INFINITY, |least, _| Ok(least.min(once()?)))
-}
-
-/// Processor time of this thread. Unit: ns.
-pub(crate) fn thread_ns() -> i64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }

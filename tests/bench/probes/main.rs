@@ -2,12 +2,13 @@
 //!
 //! In: rounds, and the seconds of the rate (0: none), as arguments; root. Out: tables for people.
 //! A round measures without probes, then with one way of attaching them, then without again, and so on: a machine that is
-//! busy with something else slows both neighbours down. Time is processor time of the calling threads.
+//! busy with something else slows both neighbours down. Time is that of `clock`.
 //! What can go wrong: no rights, no BTF, no device; or a way that this kernel refuses, which is left out and said.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "it talks to people")]
 
 mod calls;
+mod clock;
 mod ping_pong;
 mod rate;
 mod rounds;

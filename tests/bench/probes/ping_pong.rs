@@ -11,7 +11,8 @@ use std::thread;
 use anyhow::Context as _;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::calls::{best, thread_ns};
+use super::calls::best;
+use super::clock::{Moment, Took};
 use super::rounds::Rounds;
 use super::ways::Ground;
 
@@ -51,24 +52,24 @@ fn measure() -> anyhow::Result<f64> {
 fn once() -> anyhow::Result<f64> {
     let (there, back) = (pipe()?, pipe()?);
     let start = Barrier::new(2);
-    let total = thread::scope(|scope| {
+    let took = thread::scope(|scope| {
         let one = scope.spawn(|| hand(&start, there.0, back.1, false));
         let other = scope.spawn(|| hand(&start, back.0, there.1, true));
         let joined = [one, other].map(|thread| thread.join().ok().context("a thread panicked")?);
-        joined.into_iter().sum::<anyhow::Result<i64>>()
+        joined.into_iter().collect::<anyhow::Result<Vec<Took>>>()
     })?;
-    Ok(total as f64 / f64::from(2 * ROUND_TRIPS))
+    Ok(Took::on(1, &took) / f64::from(2 * ROUND_TRIPS))
 }
 
 /// Gives on what comes, and begins if it is the first.
-fn hand(start: &Barrier, mut from: PipeReader, mut to: PipeWriter, first: bool) -> anyhow::Result<i64> {
+fn hand(start: &Barrier, mut from: PipeReader, mut to: PipeWriter, first: bool) -> anyhow::Result<Took> {
     let allowed = sched_getaffinity(None)?;
     let cpu = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).context("no processor")?;
     let mut one = CpuSet::new();
     one.set(cpu);
     sched_setaffinity(None, &one)?;
     start.wait();
-    let began = thread_ns();
+    let began = Moment::now();
     let mut byte = [0];
     for _ in 0..ROUND_TRIPS {
         if first {
@@ -79,5 +80,5 @@ fn hand(start: &Barrier, mut from: PipeReader, mut to: PipeWriter, first: bool) 
             to.write_all(&byte)?;
         }
     }
-    Ok(thread_ns() - began)
+    Ok(began.until_now())
 }

@@ -17,7 +17,7 @@ pub(crate) struct Asked {
     /// In a virtual machine with this kernel
     #[arg(long, value_name = "KERNEL")]
     vm: Option<Kernel>,
-    /// How often everything is measured [default: 15, in a virtual machine 9]
+    /// How often everything is measured [default: 15, in a virtual machine 4]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
     /// Seconds of 100,000 calls each; 0: not at all [default: 20, in a virtual machine 0]
@@ -32,8 +32,8 @@ pub(crate) fn run(asked: &Asked) -> anyhow::Result<()> {
     let mut words = vec!["build", "--release", "--quiet", "--bin", PROGRAM];
     words.extend(PACKAGES);
     shell::run(&mut shell::command("cargo", &words))?;
-    // an emulated processor is some twenty times slower, and its rate says nothing
-    let (rounds, seconds) = if asked.vm.is_some() { (9, 0) } else { (15, 20) };
+    // an emulated processor is ten to fifteen times slower, and its rate says nothing
+    let (rounds, seconds) = if asked.vm.is_some() { (4, 0) } else { (15, 20) };
     let arguments =
         [asked.rounds.unwrap_or(rounds), asked.seconds.unwrap_or(seconds)].map(|number| number.to_string());
     match asked.vm {
