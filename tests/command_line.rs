@@ -28,6 +28,59 @@ fn wrong_usage_is_64() {
 }
 
 #[test]
+fn options_before_the_command_are_told_where_they_belong() {
+    let out = run(&["--config", "/nowhere.yaml", "doctor"]);
+    let said = stderr(&out);
+    assert!(out.status.code() == Some(64) && said.contains("options stand after the command"), "{said}");
+}
+
+#[test]
+fn help_says_where_findings_go_and_what_the_exit_status_means() {
+    for args in [&["--help"][..], &["run", "--help"]] {
+        let said = String::from_utf8_lossy(&run(args).stdout).into_owned();
+        for part in ["OTEL_EXPORTER_OTLP_ENDPOINT=", "WARPGAUGE_LOG", "NODE_NAME", "78 configuration refused"]
+        {
+            assert!(said.contains(part), "{part} is missing in:\n{said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_recording_is_told_in_one_line() {
+    let scratch = Scratch::new("no-recording");
+    let file = scratch.path().join("notes.md");
+    std::fs::write(&file, "# notes\nnot one of these lines is JSON\n".repeat(100)).unwrap();
+    let out = run(&["run", "--replay", &file.display().to_string()]);
+    let said = stderr(&out);
+    assert_eq!((out.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains(":1: this is not a recording: one JSON object per line"), "{said}");
+}
+
+#[test]
+fn fields_without_libraries_say_why_and_where_there_is_more() {
+    let scratch = Scratch::new("no-fields");
+    let file = scratch.path().join("warpgauge.yaml");
+    std::fs::write(&file, "worker: {dcgm_library: /nowhere/d.so, nvml_library: /nowhere/n.so}\n").unwrap();
+    let dir = |name: &str| scratch.path().join(name).display().to_string();
+    let out = run(&[
+        "fields",
+        "--config",
+        &file.display().to_string(),
+        "--state-dir",
+        &dir("state"),
+        "--run-dir",
+        &dir("run"),
+    ]);
+    let said = stderr(&out);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    for part in
+        ["dcgm: /nowhere/d.so is not found", "nvml: /nowhere/n.so is not found", "see `warpgauge doctor`"]
+    {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+}
+
+#[test]
 fn help_and_version_are_0() {
     for args in [&["--help"][..], &["--version"], &["run", "--help"]] {
         let out = run(args);

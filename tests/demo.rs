@@ -126,12 +126,12 @@ fn live(node: &Node) -> anyhow::Result<()> {
             p.name == "gpu.driver.call.duration" && p.has(&series) && 1.0 < p.sum
         })
     });
-    println!(
-        "  histogram  {} call, {:.3} s, bucket {:?}",
-        calls.value,
-        calls.sum,
-        calls.buckets.unwrap_or_default().1
-    );
+    println!("  histogram  {} call, {:.3} s together", calls.value, calls.sum);
+    let (scale, buckets) = calls.buckets.unwrap_or_default();
+    for (index, count) in buckets {
+        let bound = |index: i64| 2f64.powf((-scale as f64).exp2() * index as f64);
+        println!("             {count} between {} and {} s", bound(index), bound(index + 1));
+    }
     let status = agent.terminate();
     println!("\nThe agent was told to stop: {status}.");
     Ok(())

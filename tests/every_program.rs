@@ -6,7 +6,7 @@ use warpgauge::host::cgroup_hierarchy::Version;
 use warpgauge::sources::probes::btf::Btf;
 use warpgauge::sources::probes::object::Settings;
 use warpgauge::sources::probes::offsets::Offsets;
-use warpgauge::sources::probes::verify::{Verdict, every_program};
+use warpgauge::sources::probes::verify::{Size, Verdict, every_program};
 use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::prefix::Prefix;
 use warpgauge_ebpf::program::PROGRAMS;
@@ -14,6 +14,8 @@ use warpgauge_tests::needs;
 
 /// The kernel gives up at a million; far below it there is room for a kernel that counts in another way.
 const MOST_INSTRUCTIONS: u32 = 100_000;
+/// The most that kernels below 5.2 took without rights; none of ours comes near it.
+const MOST_LONG: u32 = 4_096;
 
 #[test]
 fn is_taken_with_the_unified_cgroup_hierarchy() {
@@ -43,15 +45,23 @@ pub(crate) fn check(hierarchy: Version) {
     let kernel = kernel.release().to_string_lossy();
     for Verdict { program, outcome } in &verdicts {
         match outcome {
-            Ok(instructions) => println!("verified {kernel} {hierarchy:?} {program} {instructions:?}"),
+            Ok(Size { verified, instructions, machine_code }) => {
+                println!(
+                    "verified {kernel} {hierarchy:?} {program} {verified:?} {instructions:?} {machine_code}"
+                )
+            }
             Err(error) => println!("refused {kernel} {hierarchy:?} {program}: {error}"),
         }
     }
     let names: Vec<&str> = verdicts.iter().map(|verdict| verdict.program).collect();
     assert_eq!(names, PROGRAMS.map(|program| program.name));
     for Verdict { program, outcome } in verdicts {
-        let instructions = outcome.unwrap_or_else(|error| panic!("{program}: {error}"));
+        let size = outcome.unwrap_or_else(|error| panic!("{program}: {error}"));
         // kernels below 5.16 do not say
-        assert!(instructions.is_none_or(|count| (2..MOST_INSTRUCTIONS).contains(&count)), "{program}");
+        assert!(
+            size.verified.is_none_or(|count| (2..MOST_INSTRUCTIONS).contains(&count)),
+            "{program}: {size:?}"
+        );
+        assert!(size.instructions.is_none_or(|count| (2..MOST_LONG).contains(&count)), "{program}: {size:?}");
     }
 }

@@ -27,6 +27,7 @@ mod kernel_types;
 mod known_processes;
 mod manifests;
 mod off_cpu;
+mod out_of_pids;
 mod replay;
 mod self_metrics;
 mod unload;

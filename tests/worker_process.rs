@@ -2,13 +2,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use warpgauge::wire::order::{self, Configure, End};
 use warpgauge::wire::report::{Hello, Kind};
@@ -97,6 +98,38 @@ fn it_greets_beats_and_ends_as_told() {
 }
 
 #[test]
+fn a_library_that_hangs_while_it_is_loaded_holds_up_no_heartbeat_and_no_word_on_the_other() {
+    let scratch = Scratch::new("worker-loading");
+    let fifo = scratch.path().join("libdcgm.so.4");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let path = |path: &Path| path.display().to_string();
+    for _ in 0..4 {
+        let mut worker = Worker::start(&scratch.path().join("worker.lock"));
+        worker.hello();
+        worker.order(order::Kind::Configure(Configure {
+            dcgm: true,
+            dcgm_library: path(&fifo),
+            nvml: true,
+            nvml_library: path(&scratch.path().join("none.so")),
+            ..Configure::default()
+        }));
+        let (mut said, mut beats) = (false, 0);
+        while beats < 4 {
+            match worker.next().unwrap() {
+                Kind::State(state) => said |= state.name == "nvml",
+                Kind::Heartbeat(beat) if beat.in_flight.is_empty() => {}
+                Kind::Heartbeat(beat) => {
+                    beats += 1;
+                    let is = |origin| beat.in_flight.iter().any(|c| c.origin == origin && c.call == "dlopen");
+                    assert!(is(1) && (said || is(2)), "{:?}", beat.in_flight);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
 fn sigterm_is_an_order_to_end() {
     let scratch = Scratch::new("worker-term");
     let mut worker = Worker::start(&scratch.path().join("worker.lock"));
@@ -134,6 +167,36 @@ fn while_another_has_the_driver_it_says_who_and_ends() {
     assert_eq!(second.wait().code(), Some(0));
     drop(first);
     assert_eq!(Worker::start(&lock).hello().abandoned, None, "the kernel let the lock go with the process");
+}
+
+#[test]
+fn a_lock_that_no_worker_holds_stops_nobody() {
+    let scratch = Scratch::new("worker-no-worker");
+    let lock = scratch.path().join("worker.lock");
+    // This test holds it: a live process of the same user, which is no worker.
+    let file = std::fs::File::create(&lock).unwrap();
+    fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert_eq!(Worker::start(&lock).hello().abandoned, None);
+}
+
+#[test]
+fn a_state_directory_that_others_may_write_to_has_no_lock() {
+    let scratch = Scratch::new("worker-open-state");
+    let (state, run) = (scratch.path().join("state"), scratch.path().join("run"));
+    std::fs::DirBuilder::new().mode(0o700).create(&state).unwrap();
+    let open = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    open(&state, 0o777);
+    let lock = state.join("worker.lock");
+    std::fs::write(&lock, "1\n").unwrap();
+    open(&lock, 0o666);
+    let file = std::fs::File::options().read(true).write(true).open(&lock).unwrap();
+    flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let agent = start(&scratch);
+    wait_for("a worker that holds the lock elsewhere", 10, || {
+        std::fs::read_to_string(run.join("worker.lock")).ok().filter(|pid| pid.len() > 1)
+    });
+    assert_eq!(std::fs::read_to_string(&lock).unwrap(), "1\n", "{}", agent.log());
+    assert!(agent.terminate().success());
 }
 
 /// The pid in the worker's lock, if it lives.

@@ -41,6 +41,7 @@ pub mod fields;
 pub mod host;
 pub mod logging;
 pub mod pipeline;
+pub mod runtime;
 pub mod supervise;
 pub mod telemetry;
 pub mod wire;

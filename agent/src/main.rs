@@ -11,16 +11,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use warpgauge::config::{self, Config, flags::Flags};
 use warpgauge::control::client;
 use warpgauge::control::message::Request;
 use warpgauge::doctor::{self, Verdict};
+use warpgauge::export::ExportError;
 use warpgauge::export::findings::Findings;
 use warpgauge::export::otlp::resource::HostFacts;
 use warpgauge::fields::{self, Selection};
+use warpgauge::model::plain::is_plain;
 use warpgauge::pipeline::PipelineError;
+use warpgauge::runtime::{self, Starting};
 use warpgauge::telemetry::Telemetry;
 use warpgauge::{logging, pipeline, worker};
 
@@ -31,9 +36,23 @@ const USAGE: u8 = 64;
 /// EX_CONFIG of sysexits.h.
 const REFUSED: u8 = 78;
 
+/// What no option says.
+const MORE: &str = "\
+Environment:
+  OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4317 sends to a Collector (other OTEL_* variables as specified)
+  WARPGAUGE_LOG sets the level of the agent's own log, such as warn or debug
+  NODE_NAME is the node's name in Kubernetes
+
+Exit status: 0 fine, 1 problems found, 64 wrong usage, 78 configuration refused at start";
+/// Threads for work that blocks: look-ups of the collector's name by three connections, a round of sysfs, the loading of
+/// the probes, the state directory. Each may hang, and none may hold up another.
+const BLOCKING: usize = 6;
+/// Threads of the doctor: one for each look, whatever hangs.
+const LOOKS: usize = 8;
+
 /// Which GPU lost time, why, and whose job was it?
 #[derive(Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(version, args_conflicts_with_subcommands = true, after_help = MORE)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -44,6 +63,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Watch this node (also the default)
+    #[command(after_help = MORE)]
     Run(Box<RunArgs>),
     /// What works on this node, what does not, why, and how to mend it
     Doctor(Box<DoctorArgs>),
@@ -140,6 +160,10 @@ fn main() -> ExitCode {
             let status = if e.use_stderr() { USAGE } else { 0 };
             // Nothing to do when the terminal is gone.
             let _ = e.print();
+            if e.kind() == ErrorKind::ArgumentConflict {
+                let hint = "options stand after the command, such as `warpgauge doctor --config FILE`";
+                let _ = writeln!(io::stderr(), "\nwarpgauge: {hint}"); // the same
+            }
             return ExitCode::from(status);
         }
     };
@@ -190,16 +214,15 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(refused) => return Ok(refused),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .max_blocking_threads(8) // one for each look, whatever hangs
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
+    let starting = Starting::begin();
+    let runtime = runtime::build(&mut Builder::new_current_thread(), LOOKS)?;
+    starting.done();
     let checks = runtime.block_on(doctor::checks(&config));
     // A look that hangs must not keep the doctor.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let out = io::stdout().lock();
-    if args.json { doctor::print::json(&checks, out) } else { doctor::print::text(&checks, out) }
+    let no_gpu = doctor::nodes::no_gpu_at_all(&config.host);
+    if args.json { doctor::print::json(&checks, out) } else { doctor::print::text(&checks, no_gpu, out) }
         .context("cannot write to standard output")?;
     let problem = checks.iter().any(|check| check.verdict == Verdict::No);
     Ok(if problem { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })
@@ -250,14 +273,10 @@ fn ask(agent: &AgentArgs, request: Request) -> anyhow::Result<ExitCode> {
 }
 
 fn run(config: Config) -> anyhow::Result<ExitCode> {
+    let starting = Starting::begin();
     // Two threads: one may be in a slow read of /proc while the other serves the rest.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .max_blocking_threads(4)
-        .thread_name("warpgauge")
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
+    let runtime =
+        runtime::build(Builder::new_multi_thread().worker_threads(2).thread_name("warpgauge"), BLOCKING)?;
     let ended = runtime.block_on(async {
         let lookup = |name: &str| std::env::var(name).ok();
         let facts = HostFacts::read(&config.host, lookup);
@@ -266,13 +285,14 @@ fn run(config: Config) -> anyhow::Result<ExitCode> {
             Ok(logging) => logging,
             Err(e) => return refused(&e),
         };
+        starting.done();
         let stop = CancellationToken::new();
         tokio::spawn(on_signal(stop.clone()).context("cannot listen for SIGTERM")?);
         let ended = pipeline::run(config, facts, telemetry, stop).await;
         logging.finish().await;
         match ended {
             Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(PipelineError::Export(e)) => refused(&e),
+            Err(PipelineError::Export(e @ ExportError::Otlp(_))) => refused(&e),
             Err(e) => Err(e.into()),
         }
     });
@@ -286,9 +306,9 @@ fn refused(problem: &dyn std::error::Error) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(REFUSED))
 }
 
-/// Problems quote what somebody wrote: without control characters it is harmless on a terminal.
+/// Problems quote what somebody wrote: without control and format characters it is harmless on a terminal.
 fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_plain(c) { c } else { '\u{fffd}' }).collect()
 }
 
 /// Cancels `stop` at the first SIGTERM or SIGINT; at a second one the agent ends at once.

@@ -4,6 +4,7 @@
 //! What can go wrong: any single part; each is reported where it happens, and the rest goes on.
 
 use std::io::BufRead;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ use crate::sources::worker::board::Board;
 use crate::sources::worker::hold::{DriverHold, Reason};
 use crate::sources::worker::{self, Worker, desk};
 use crate::sources::{self, Outlet};
-use crate::supervise::supervise;
+use crate::supervise::{keep_up, supervise};
 use crate::telemetry::Telemetry;
 
 /// Signals waiting for the correlation. At 200 bytes each: 1.6 MB at most.
@@ -143,7 +144,9 @@ pub async fn run(
     let mut running = start_sources(&config, &state, &delivery, ends, &telemetry, &stop);
     let to = config.export.otlp.as_ref().map_or("standard output", |otlp| otlp.endpoint.as_str());
     info!(to, "Watching; findings go there as they come.");
-    let keeper = tokio::spawn(state::keep(Arc::clone(&state), Arc::clone(&delivery), stop.clone()));
+    let (kept, of, ending) = (Arc::clone(&state), Arc::clone(&delivery), stop.clone());
+    let keep = move || state::keep(Arc::clone(&kept), Arc::clone(&of), ending.clone());
+    let keeper = tokio::spawn(keep_up("state", stop.clone(), keep));
 
     let ended = tokio::select! {
         biased; // told to stop, the parts end in a moment, and that is no fault
@@ -256,7 +259,7 @@ fn start_sources(
     let parts = worker::Parts {
         config: config.worker.clone(),
         host: config.host.clone(),
-        lock_dir: config.state_dir.clone().or_else(|| config.run_dir.clone()),
+        lock_dir: lock_dir(config),
         hold: hold.clone(),
         questions,
         board: board.clone(),
@@ -266,8 +269,16 @@ fn start_sources(
     running.spawn(supervise(worker, outlet, stop.clone(), telemetry.clone()));
     let desk = config.worker.is_on().then_some(desk);
     let parts = control::Parts { run_dir: config.run_dir.clone(), hold, desk, board };
-    running.spawn(control::run(parts, telemetry.clone(), stop.clone()));
+    let (counts, ending) = (telemetry.clone(), stop.clone());
+    let control = move || control::run(parts.clone(), counts.clone(), ending.clone());
+    running.spawn(keep_up("control", stop.clone(), control));
     running
+}
+
+/// Where the worker's lock is: in the first directory that is not somebody else's. The worker looks again.
+fn lock_dir(config: &Config) -> Option<PathBuf> {
+    let dirs = [&config.state_dir, &config.run_dir].into_iter().flatten().cloned();
+    dirs.into_iter().find(|dir| StateDir::new(dir.clone()).look().is_ok())
 }
 
 /// Correlates, attributes and hands on, until no source is left.

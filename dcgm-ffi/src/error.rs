@@ -15,6 +15,14 @@ pub enum Error {
         /// The loader's words.
         reason: String,
     },
+    /// There is no such library.
+    #[error("{library} {} not found: {reason}", if library.contains(" and ") { "are" } else { "is" })]
+    Missing {
+        /// What was tried.
+        library: String,
+        /// The loader's words.
+        reason: String,
+    },
     /// Another one is in use: what a libdcgm keeps, it keeps once for the process.
     #[error("this process has opened a libdcgm already")]
     AlreadyOpen,
@@ -102,9 +110,9 @@ impl Error {
     /// What to do about it. Never empty.
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::Open { .. } => {
+            Self::Open { .. } | Self::Missing { .. } => {
                 "install datacenter-gpu-manager-4-core (libdcgm.so.4) or datacenter-gpu-manager \
-                 (libdcgm.so.3), or name the library's path"
+                 (libdcgm.so.3), or set worker.dcgm_library to the library's path"
             }
             Self::Symbol { .. } => "install a complete, newer libdcgm; what needs this function stays off",
             Self::EngineTooOld { .. } => {

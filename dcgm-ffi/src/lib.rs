@@ -34,7 +34,7 @@ pub use engine::{
 pub use entity::{Entity, EntityGroup};
 pub use error::Error;
 pub use field_kind::FieldKind;
-pub use library::{FieldMeta, Library};
+pub use library::{FieldMeta, Library, LoadedLibrary};
 pub use link::Link;
 pub use readings::{FieldValue, Value};
 pub use return_code::ReturnCode;

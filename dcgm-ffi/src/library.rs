@@ -89,21 +89,48 @@ pub struct FieldMeta {
     pub nvml_field: Option<u32>,
 }
 
-impl Library {
-    /// Opens and initializes the library.
+/// A libdcgm that is loaded and not initialized: a step of its own, since either may hang.
+pub struct LoadedLibrary {
+    symbols: Symbols,
+    loaded: Loaded,
+    path: PathBuf,
+    claim: Claim,
+}
+
+impl LoadedLibrary {
+    /// Loads the library; nothing of it is called but its constructors.
     ///
     /// # Errors
-    /// [`Error::AlreadyOpen`] while there is another one, [`Error::Open`], [`Error::Symbol`], or [`Error::Call`] from its initialization.
-    pub fn open(path: Option<&Path>) -> Result<Self, Error> {
+    /// [`Error::AlreadyOpen`] while there is another one, [`Error::Missing`], [`Error::Open`] or
+    /// [`Error::Symbol`].
+    pub fn load(path: Option<&Path>) -> Result<Self, Error> {
         let claim = Claim::take().ok_or(Error::AlreadyOpen)?;
         let (loaded, path) = match path {
             Some(path) => (load(path)?, path.to_path_buf()),
             None => load_by_name()?,
         };
-        // SAFETY: nobody but a libdcgm has these names; the library is unloaded only when a name is missing,
-        // and then no pointer is left.
+        // SAFETY: nobody but a libdcgm has these names; the library is unloaded only when a name is missing or
+        // before anything was called, and then no pointer is left.
         let symbols = unsafe { Symbols::find(&loaded, path.display().to_string()) }?;
-        Self::initialize(symbols, loaded, path, Some(claim))
+        Ok(Self { symbols, loaded, path, claim })
+    }
+
+    /// Initializes it.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn initialize(self) -> Result<Library, Error> {
+        Library::initialize(self.symbols, self.loaded, self.path, Some(self.claim))
+    }
+}
+
+impl Library {
+    /// Opens and initializes the library.
+    ///
+    /// # Errors
+    /// Those of [`LoadedLibrary::load`] and [`LoadedLibrary::initialize`].
+    pub fn open(path: Option<&Path>) -> Result<Self, Error> {
+        LoadedLibrary::load(path)?.initialize()
     }
 
     fn initialize(
@@ -182,8 +209,18 @@ fn load(path: &Path) -> Result<Loaded, Error> {
     // SAFETY: opening runs the file's constructors; that this file is trusted is the user's word, as with any
     // program that is started. The flags are those of NVIDIA's own client, so that the engine's modules find
     // the library.
-    unsafe { Loaded::open(Some(path), RTLD_LAZY | RTLD_GLOBAL) }
-        .map_err(|error| Error::Open { library: path.display().to_string(), reason: words(&error) })
+    unsafe { Loaded::open(Some(path), RTLD_LAZY | RTLD_GLOBAL) }.map_err(|error| unloaded(path, &error))
+}
+
+/// Why a library was not loaded. One that lacks another library is not missing itself.
+pub(crate) fn unloaded(path: &Path, error: &libloading::Error) -> Error {
+    let (library, reason) = (path.display().to_string(), words(error));
+    let own = reason.strip_prefix(&library).is_some_and(|rest| rest.starts_with(':'));
+    if own && reason.contains("No such file") {
+        Error::Missing { library, reason }
+    } else {
+        Error::Open { library, reason }
+    }
 }
 
 /// The loader's own words, which stand behind the error.
@@ -192,15 +229,20 @@ fn words(error: &libloading::Error) -> String {
 }
 
 fn load_by_name() -> Result<(Loaded, PathBuf), Error> {
-    let mut reasons = Vec::new();
+    let (mut reasons, mut missing) = (Vec::new(), true);
     for name in NAMES {
         match load(Path::new(name)) {
             Ok(loaded) => return Ok((loaded, name.into())),
-            Err(Error::Open { reason, .. }) => reasons.push(reason),
+            Err(Error::Missing { reason, .. }) => reasons.push(reason),
+            Err(Error::Open { reason, .. }) => {
+                missing = false;
+                reasons.push(reason);
+            }
             Err(other) => return Err(other),
         }
     }
-    Err(Error::Open { library: NAMES.join(" or "), reason: reasons.join("; ") })
+    let (library, reason) = (NAMES.join(" and "), reasons.join("; "));
+    Err(if missing { Error::Missing { library, reason } } else { Error::Open { library, reason } })
 }
 
 fn version_of(symbols: &Symbols) -> Option<Version> {
@@ -246,7 +288,7 @@ mod tests {
         assert_eq!(Library::open(Some(nowhere)).err(), Some(Error::AlreadyOpen));
         drop(claim);
         for _ in 0..2 {
-            assert!(matches!(Library::open(Some(nowhere)).err(), Some(Error::Open { .. })));
+            assert!(matches!(Library::open(Some(nowhere)).err(), Some(Error::Missing { .. })));
         }
     }
 
@@ -254,9 +296,10 @@ mod tests {
     fn a_missing_library_is_named_with_a_remedy() {
         let error = refused(Path::new("/nowhere/libdcgm.so.4"));
         assert!(
-            matches!(&error, Error::Open { library, .. } if library == "/nowhere/libdcgm.so.4"),
+            matches!(&error, Error::Missing { library, .. } if library == "/nowhere/libdcgm.so.4"),
             "{error}"
         );
+        assert!(error.to_string().starts_with("/nowhere/libdcgm.so.4 is not found: "), "{error}");
         assert!(error.to_string().contains("No such file"), "{error}");
         assert!(error.remedy().contains("datacenter-gpu-manager"), "{}", error.remedy());
         assert_eq!(error.code(), None);
@@ -285,7 +328,10 @@ mod tests {
         // Where a libdcgm is installed this opens it, which is what it is for.
         match Library::open(None) {
             Ok(library) => assert!(library.path().starts_with("libdcgm.so.")),
-            Err(error) => assert!(error.to_string().contains("libdcgm.so.4 or libdcgm.so.3"), "{error}"),
+            Err(error) => assert!(
+                error.to_string().starts_with("libdcgm.so.4 and libdcgm.so.3 are not found: "),
+                "{error}"
+            ),
         }
     }
 }

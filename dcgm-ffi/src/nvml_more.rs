@@ -20,14 +20,18 @@
 //! Structures are those of nvml-wrapper-sys, generated from the vendor's `nvml.h`; each call passes one with
 //! the size and version that the same bindings declare for the function.
 
-use std::ffi::{OsStr, c_ulong};
+use std::ffi::c_ulong;
 use std::mem::MaybeUninit;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use libloading::os::unix::{Library as Loaded, RTLD_LAZY, RTLD_LOCAL};
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
+
+use crate::error::Error;
+use crate::library::unloaded;
 
 /// The name that a driver installs; the one without a number exists only with the development package, but is
 /// what nvml-wrapper tries by itself.
@@ -43,12 +47,35 @@ const WORD_BITS: usize = usize::BITS as usize;
 /// Most MIG devices that a GPU is asked for; today there are 7 instances of 7 at most.
 const MIG_MAX: u32 = 64;
 
-/// Opens NVML: the library at a path, or the one that the driver installed.
-///
-/// # Errors
-/// [`NvmlError::LibloadingError`] without the library, [`NvmlError::DriverNotLoaded`] without a driver.
-pub fn open(path: Option<&Path>) -> Result<Nvml, NvmlError> {
-    Nvml::builder().lib_path(path.map_or(OsStr::new(LIBRARY), Path::as_os_str)).init()
+/// A libnvidia-ml that is loaded and not initialized: a step of its own, since either may hang.
+pub struct LoadedNvml {
+    name: PathBuf,
+    /// Until nvml-wrapper has it as well.
+    _loaded: Loaded,
+}
+
+impl LoadedNvml {
+    /// Loads NVML: the library at a path, or the one that the driver installed.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] or [`Error::Open`].
+    pub fn load(path: Option<&Path>) -> Result<Self, Error> {
+        let name = path.unwrap_or(Path::new(LIBRARY)).to_path_buf();
+        // SAFETY: opening runs the file's constructors; that this file is trusted is the user's word, as with
+        // any program that is started. The flags are those of nvml-wrapper, which opens the same file next.
+        match unsafe { Loaded::open(Some(&name), RTLD_LAZY | RTLD_LOCAL) } {
+            Ok(loaded) => Ok(Self { name, _loaded: loaded }),
+            Err(error) => Err(unloaded(&name, &error)),
+        }
+    }
+
+    /// Initializes it.
+    ///
+    /// # Errors
+    /// [`NvmlError::LibloadingError`] when it is no NVML, [`NvmlError::DriverNotLoaded`] without a driver.
+    pub fn initialize(self) -> Result<Nvml, NvmlError> {
+        Nvml::builder().lib_path(self.name.as_os_str()).init()
+    }
 }
 
 /// What the driver wants done with a GPU. Source: `nvml.h`, `nvmlDeviceGpuRecoveryAction_t`.
@@ -291,7 +318,9 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_an_error() {
-        let error = open(Some(Path::new("/nowhere/libnvidia-ml.so.1"))).err().unwrap();
-        assert!(matches!(error, NvmlError::LibloadingError(_)), "{error}");
+        let error = LoadedNvml::load(Some(Path::new("/nowhere/libnvidia-ml.so.1"))).err().unwrap();
+        let said = error.to_string();
+        assert!(said.starts_with("/nowhere/libnvidia-ml.so.1 is not found: "), "{said}");
+        assert!(said.contains("No such file"), "{said}");
     }
 }

@@ -125,6 +125,11 @@ impl Agent {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Its exit status, once it has ended by itself.
+    pub fn status(&mut self) -> Option<i32> {
+        self.child.try_wait().ok().flatten()?.code()
+    }
+
     /// SIGTERM, and the wait for its end; the agent promises 5 s for its flush.
     ///
     /// # Panics

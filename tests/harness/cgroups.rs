@@ -1,6 +1,7 @@
-//! Pod-shaped cgroups on this host, v1 (pids) or v2.
+//! Cgroups on this host: pod-shaped ones, v1 (pids) or v2, and one that limits processes.
 //!
-//! In: a pod uid and a container id. Out: a cgroup of the form the kubelet makes, removed at the end.
+//! In: a pod uid and a container id, or a name. Out: a cgroup of the form the kubelet makes, or a limit; removed at the
+//! end.
 //! What can go wrong: the hierarchy is not mounted; the tests that need it say so.
 
 use std::fs;
@@ -103,5 +104,47 @@ impl Drop for PodCgroup {
         for parent in self.dir.ancestors().skip(1).take_while(|p| *p != self.mount) {
             let _ = fs::remove_dir(parent); // other tests' pods may still be there
         }
+    }
+}
+
+/// A v1 cgroup that limits how many processes and threads there are in it; removed when dropped.
+#[derive(Debug)]
+pub struct PidsLimit {
+    dir: PathBuf,
+}
+
+impl PidsLimit {
+    /// Without a limit yet.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn new(name: &str) -> Self {
+        let mount = mount(Version::V1).expect("the hierarchy is mounted");
+        let dir = mount.join(format!("warpgauge-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a cgroup can be made");
+        Self { dir }
+    }
+
+    /// From now on no more than this; what is above it stays, and nothing is added.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
+    pub fn set(&self, most: u32) {
+        fs::write(self.dir.join("pids.max"), most.to_string()).expect("a limit can be set");
+    }
+
+    /// A program that becomes the one it is given, inside.
+    pub fn wrapper(&self) -> [String; 3] {
+        let enter = format!("echo $$ > {}/cgroup.procs; exec \"$0\" \"$@\"", self.dir.display());
+        ["sh".to_owned(), "-c".to_owned(), enter]
+    }
+}
+
+impl Drop for PidsLimit {
+    fn drop(&mut self) {
+        // What has just ended may still be in it for a moment; a test that fails must not fail twice.
+        let _ = try_for(5, || fs::remove_dir(&self.dir).ok());
     }
 }

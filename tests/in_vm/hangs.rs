@@ -25,6 +25,7 @@ struct Hung<'a> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of calls")]
 fn each_kind_is_told_while_it_hangs() {
     needs!(Vm);
     let uvm = format!("{}:0", major("nvidia-uvm").unwrap());

@@ -43,7 +43,7 @@ fn doctor(wrapper: &[&str]) -> Checks {
 }
 
 fn probe<'a>(checks: &'a Checks, name: &str) -> &'a [String; 3] {
-    checks.get(&format!("probe {name}")).unwrap_or_else(|| panic!("no probe {name} in {checks:#?}"))
+    checks.get(&format!("probe {name}")).ok_or_else(|| format!("no probe {name} in {checks:#?}")).unwrap()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::go::Program;
 
 const COLLECTOR: Program = Program {
-    title: "The OpenTelemetry Collector",
+    title: "the OpenTelemetry Collector",
     module: "tests/collector",
     binary: "target/collector/otelcol-test",
 };

@@ -3,6 +3,7 @@
 //! In: the checkout. Out: what the Collector received. Needs no GPU; what is missing is said, and the rest is shown.
 //! What can go wrong: a build fails. Kernel programs that cannot be built are not the end of it.
 
+use crate::run::build_programs;
 use crate::{build_ebpf, collector, shell, workspace};
 
 /// Builds everything and runs the demo.
@@ -11,8 +12,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         println!("The kernel programs cannot be built here, so the live part is left out: {e:#}");
     }
     collector::build();
-    let build = ["build", "--quiet", "--package", "warpgauge", "--package", "warpgauge-tests", "--bins"];
-    shell::run(&mut shell::command("cargo", &build))?;
+    build_programs()?;
     // The vendors' libraries of the demo's GPUs.
     let simulators = ["build", "--quiet", "--package", "dcgm-sim", "--package", "nvml-sim", "--lib"];
     shell::run(&mut shell::command("cargo", &simulators))?;

@@ -6,7 +6,7 @@
 
 use anyhow::Context as _;
 
-use crate::{shell, workspace};
+use crate::{build_ebpf, shell, workspace};
 
 const TARGETS: &[&str] = &["configuration", "frames", "kernel_log", "replay", "scenario", "worker_reports"];
 
@@ -15,6 +15,8 @@ pub(crate) fn run(target: Option<&str>, seconds: u64) -> anyhow::Result<()> {
     if let Some(unknown) = target.filter(|target| !TARGETS.contains(target)) {
         anyhow::bail!("no target {unknown}; there are {}", TARGETS.join(", "));
     }
+    // the targets are built as a release, which has the kernel programs in it
+    build_ebpf::run()?;
     let tools = workspace::path("target/tools");
     let tools = tools.to_str().context("the checkout's path is not UTF-8")?;
     if !workspace::path("target/tools/bin/cargo-fuzz").is_file() {
@@ -34,8 +36,9 @@ pub(crate) fn run(target: Option<&str>, seconds: u64) -> anyhow::Result<()> {
         // Linking across crates takes minutes for each target and finds nothing more.
         command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
         command.arg(&corpus).args(["--", "-rss_limit_mb=1024", "-timeout=5"]).args(limits);
-        shell::run(&mut command)
-            .with_context(|| format!("{name}: inputs that break it are in target/fuzz/found"))?;
+        shell::run(&mut command).with_context(|| {
+            format!("{name}: an input that breaks it, if one was found, is in target/fuzz/found")
+        })?;
     }
     Ok(())
 }

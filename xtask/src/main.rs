@@ -67,8 +67,11 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Measure what the worker and its values cost: processor time, memory, instructions; not part of `ci`
-    Bench(bench::Asked),
+    /// Measure what the agent costs; not part of `ci`
+    Bench {
+        #[command(subcommand)]
+        what: bench::What,
+    },
     /// Build the image's file system in target/image, or run the agent in it with only the DaemonSet's mounts
     Image {
         #[command(subcommand)]
@@ -100,7 +103,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Tidy => tidy::run(),
         Command::Docs => docs::run(),
         Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
-        Command::Bench(asked) => bench::run(&asked),
+        Command::Bench { what } => bench::run(&what),
         Command::Image { command } => image::run(command),
         Command::Manifests => manifest_check::run(),
         Command::Ci => ci::run(),

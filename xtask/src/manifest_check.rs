@@ -11,7 +11,7 @@ use crate::go::Program;
 use crate::{shell, workspace};
 
 const CHECK: Program = Program {
-    title: "The check of the Kubernetes manifests",
+    title: "the check of the Kubernetes manifests",
     module: "tests/kubernetes",
     binary: "target/kubernetes/manifest-check",
 };

@@ -3,19 +3,15 @@
 //! In: YAML. Out: changes to [`Config`], and every problem as `FILE:LINE: message`.
 //! Unknown keys are problems: a misspelt one must not be passed over in silence.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_saphyr::Spanned;
-
 use crate::model::operation;
 
-use super::worker_file::RawWorker;
-use super::{CgroupChoice, Config, duration, facility, limits};
+use super::document::{self, Problems, Section};
+use super::{CgroupChoice, Config, duration, facility, limits, worker_file};
 
 /// Largest file read; a real one has a few hundred bytes.
 const BYTES_MAX: u64 = 1024 * 1024;
@@ -44,205 +40,142 @@ fn read_regular(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Puts what the text of the file `name` says over `config`; every problem begins with `NAME:LINE: `.
+/// Puts what the text of the file `name` says over `config`; every problem begins with `NAME:LINE: `. Nothing of a
+/// file with problems is used.
 pub fn apply_text(name: &str, text: &str, config: &mut Config, problems: &mut Vec<String>) {
     if text.trim().is_empty() {
         return;
     }
-    match serde_saphyr::from_str::<RawConfig>(text) {
-        Ok(raw) => raw.check(config, &mut Problems { name, list: problems }),
-        Err(e) => {
-            let line = e.location().map_or(1, |location| location.line());
-            let message = e.without_snippet().to_string();
-            problems.push(format!("{name}:{line}: {}", message.lines().next().unwrap_or("not valid YAML")));
-        }
+    let (mut found, mut checked) = (Problems::default(), config.clone());
+    match document::read(text, &mut found) {
+        Ok(root) => check(root, &mut checked, &mut found),
+        Err((line, what)) => return problems.push(format!("{name}:{line}: {what}")),
     }
-}
-
-pub(super) struct Problems<'a> {
-    name: &'a str,
-    list: &'a mut Vec<String>,
-}
-
-impl Problems<'_> {
-    pub(super) fn at<T>(&mut self, line: u64, key: &str, checked: Result<T, String>) -> Option<T> {
-        checked.map_err(|e| self.list.push(format!("{}:{line}: {key}: {e}", self.name))).ok()
+    let found = found.into_texts(name);
+    if found.is_empty() {
+        *config = checked;
     }
+    problems.extend(found);
+}
 
-    pub(super) fn time(
-        &mut self,
-        key: &str,
-        text: &Spanned<String>,
-        (least, most): (Duration, Duration),
-    ) -> Option<Duration> {
-        self.at(text.referenced.line(), key, duration::parse_within(&text.value, least, most))
+/// A time within bounds.
+pub(super) fn time(
+    section: &mut Section,
+    key: &'static str,
+    (least, most): (Duration, Duration),
+    problems: &mut Problems,
+) -> Option<Duration> {
+    section.parsed(key, problems, |text| duration::parse_within(text, least, most))
+}
+
+/// A path; any text may be one.
+pub(super) fn path(section: &mut Section, key: &'static str, problems: &mut Problems) -> Option<PathBuf> {
+    section.text(key, problems).map(|text| text.value.into())
+}
+
+fn check(mut root: Section, config: &mut Config, problems: &mut Problems) {
+    let mut host = root.section("host", problems);
+    set(&mut config.host.proc, path(&mut host, "proc", problems));
+    set(&mut config.host.sys, path(&mut host, "sys", problems));
+    set(&mut config.host.dev, path(&mut host, "dev", problems));
+    host.end(problems);
+    let directory = |dir: PathBuf| (dir.as_os_str() != "none").then_some(dir);
+    set(&mut config.state_dir, path(&mut root, "state_dir", problems).map(directory));
+    set(&mut config.run_dir, path(&mut root, "run_dir", problems).map(directory));
+    kernel_log(root.section("kernel_log", problems), config, problems);
+    probes(root.section("probes", problems), config, problems);
+    worker_file::check(root.section("worker", problems), &mut config.worker, problems);
+    stalls(root.section("stalls", problems), config, problems);
+    export(root.section("export", problems), config, problems);
+    let mut values = root.section("host_values", problems);
+    set(&mut config.host_values.enabled, values.switch("enabled", problems));
+    set(&mut config.host_values.interval, time(&mut values, "interval", limits::HOST_VALUES, problems));
+    values.end(problems);
+    root.end(problems);
+}
+
+fn kernel_log(mut section: Section, config: &mut Config, problems: &mut Problems) {
+    set(&mut config.kernel_log.enabled, section.switch("enabled", problems));
+    if let Some((_, names)) = section.texts("facilities", problems) {
+        let mut parse = |name: document::Text| {
+            let parsed = facility::parse(&name.value);
+            parsed.map_err(|problem| problems.add(name.line, &name.path, problem)).ok()
+        };
+        config.kernel_log.facilities = names.into_iter().filter_map(&mut parse).collect();
     }
+    section.end(problems);
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawConfig {
-    host: RawHost,
-    state_dir: Option<PathBuf>,
-    run_dir: Option<PathBuf>,
-    kernel_log: RawKernelLog,
-    probes: RawProbes,
-    worker: RawWorker,
-    stalls: RawStalls,
-    export: RawExport,
-    host_values: RawHostValues,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawHost {
-    proc: Option<PathBuf>,
-    sys: Option<PathBuf>,
-    dev: Option<PathBuf>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawKernelLog {
-    enabled: Option<bool>,
-    facilities: Option<Vec<Spanned<String>>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawProbes {
-    enabled: Option<bool>,
-    majors: Option<Spanned<Vec<u32>>>,
-    open_prefix: Option<Spanned<String>>,
-    cgroup: Option<Spanned<String>>,
-    scan_interval: Option<Spanned<String>>,
-    read_interval: Option<Spanned<String>>,
-    budget: Option<Spanned<f64>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawStalls {
-    call_threshold: Option<Spanned<String>>,
-    call_thresholds: BTreeMap<String, Spanned<String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawExport {
-    endpoint: Option<Spanned<String>>,
-    console: Option<bool>,
-    metric_interval: Option<Spanned<String>>,
-    own_logs: Option<bool>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawHostValues {
-    enabled: Option<bool>,
-    interval: Option<Spanned<String>>,
-}
-
-impl RawConfig {
-    fn check(self, config: &mut Config, problems: &mut Problems<'_>) {
-        set(&mut config.host.proc, self.host.proc);
-        set(&mut config.host.sys, self.host.sys);
-        set(&mut config.host.dev, self.host.dev);
-        if let Some(dir) = self.state_dir {
-            config.state_dir = (dir.as_os_str() != "none").then_some(dir);
-        }
-        if let Some(dir) = self.run_dir {
-            config.run_dir = (dir.as_os_str() != "none").then_some(dir);
-        }
-        set(&mut config.kernel_log.enabled, self.kernel_log.enabled);
-        if let Some(names) = self.kernel_log.facilities {
-            let parse = |name: Spanned<String>| {
-                problems.at(name.referenced.line(), "kernel_log.facilities", facility::parse(&name.value))
-            };
-            config.kernel_log.facilities = names.into_iter().filter_map(parse).collect();
-        }
-        self.probes.check(config, problems);
-        self.worker.check(&mut config.worker, problems);
-        if let Some(text) = &self.stalls.call_threshold {
-            set(
-                &mut config.correlate.call_threshold,
-                problems.time("stalls.call_threshold", text, limits::THRESHOLD),
-            );
-        }
-        for (operation, text) in self.stalls.call_thresholds {
-            let threshold = problems.time("stalls.call_thresholds", &text, limits::THRESHOLD);
-            if !operation::is_name(&operation) {
-                let known = "must be an operation such as NV_ESC_RM_CONTROL, or a command such as 0x5607";
-                problems.at::<()>(
-                    text.referenced.line(),
-                    "stalls.call_thresholds",
-                    Err(format!("{operation}: {known}")),
-                );
-            }
-            config.correlate.call_thresholds.extend(threshold.map(|t| (operation, t)));
-        }
-        self.export.check(config, problems);
-        set(&mut config.host_values.enabled, self.host_values.enabled);
-        if let Some(text) = &self.host_values.interval {
-            let interval = problems.time("host_values.interval", text, limits::HOST_VALUES);
-            set(&mut config.host_values.interval, interval);
-        }
-    }
-}
-
-impl RawProbes {
-    fn check(self, config: &mut Config, problems: &mut Problems<'_>) {
-        set(&mut config.probes.enabled, self.enabled);
-        if let Some(majors) = self.majors {
-            let checked = super::check_majors(&majors.value).map(|()| majors.value);
-            config.probes.majors = problems.at(majors.referenced.line(), "probes.majors", checked);
-        }
-        if let Some(prefix) = self.open_prefix {
-            let checked = super::check_open_prefix(&prefix.value).map(|()| prefix.value);
-            set(
-                &mut config.probes.open_prefix,
-                problems.at(prefix.referenced.line(), "probes.open_prefix", checked),
-            );
-        }
-        if let Some(cgroup) = self.cgroup {
-            let checked = match cgroup.value.as_str() {
-                "auto" => Ok(CgroupChoice::Auto),
-                "v1" => Ok(CgroupChoice::V1),
-                "v2" => Ok(CgroupChoice::V2),
-                other => Err(format!("{other}: must be auto, v1 or v2")),
-            };
-            set(&mut config.probes.cgroup, problems.at(cgroup.referenced.line(), "probes.cgroup", checked));
-        }
-        if let Some(text) = &self.scan_interval {
-            set(&mut config.probes.scan_interval, problems.time("probes.scan_interval", text, limits::SCAN));
-        }
-        if let Some(text) = &self.read_interval {
-            set(&mut config.probes.read_interval, problems.time("probes.read_interval", text, limits::READ));
-        }
-        if let Some(cpus) = self.budget {
-            let checked = super::check_budget(cpus.value).map(Some);
-            set(&mut config.probes.budget, problems.at(cpus.referenced.line(), "probes.budget", checked));
-        }
-    }
-}
-
-impl RawExport {
-    fn check(self, config: &mut Config, problems: &mut Problems<'_>) {
-        if let Some(endpoint) = self.endpoint {
-            let checked = super::otel_env::endpoint(&endpoint.value);
-            if let Some(url) = problems.at(endpoint.referenced.line(), "export.endpoint", checked) {
-                config.export.otlp = Some(super::OtlpConfig::to(url));
+fn probes(mut section: Section, config: &mut Config, problems: &mut Problems) {
+    let probes = &mut config.probes;
+    set(&mut probes.enabled, section.switch("enabled", problems));
+    if let Some((line, texts)) = section.texts("majors", problems) {
+        let mut majors = Vec::new();
+        for text in texts {
+            match text.value.parse::<u32>() {
+                Ok(major) => majors.push(major),
+                Err(_) => {
+                    problems.add(text.line, &text.path, format!("{}: must be from 1 to 4095", text.value));
+                }
             }
         }
-        set(&mut config.export.console, self.console);
-        if let Some(text) = &self.metric_interval {
-            set(
-                &mut config.export.metric_interval,
-                problems.time("export.metric_interval", text, limits::METRIC_INTERVAL),
-            );
+        if let Err(problem) = super::check_majors(&majors) {
+            problems.add(line, "probes.majors", problem);
         }
-        set(&mut config.export.own_logs, self.own_logs);
+        probes.majors = Some(majors);
     }
+    let prefix = section
+        .parsed("open_prefix", problems, |text| super::check_open_prefix(text).map(|()| text.to_owned()));
+    set(&mut probes.open_prefix, prefix);
+    let cgroup = section.parsed("cgroup", problems, |text| match text {
+        "auto" => Ok(CgroupChoice::Auto),
+        "v1" => Ok(CgroupChoice::V1),
+        "v2" => Ok(CgroupChoice::V2),
+        other => Err(format!("{other}: must be auto, v1 or v2")),
+    });
+    set(&mut probes.cgroup, cgroup);
+    set(&mut probes.scan_interval, time(&mut section, "scan_interval", limits::SCAN, problems));
+    set(&mut probes.read_interval, time(&mut section, "read_interval", limits::READ, problems));
+    let budget = section.parsed("budget", problems, |text| match text.parse() {
+        Ok(cpus) => super::check_budget(cpus).map(Some),
+        Err(_) => Err(format!("{text}: must be a number of CPUs, such as 0.05")),
+    });
+    set(&mut probes.budget, budget);
+    section.end(problems);
+}
+
+fn stalls(mut section: Section, config: &mut Config, problems: &mut Problems) {
+    let (least, most) = limits::THRESHOLD;
+    set(
+        &mut config.correlate.call_threshold,
+        time(&mut section, "call_threshold", limits::THRESHOLD, problems),
+    );
+    for (operation, text) in section.section("call_thresholds", problems).into_texts(problems) {
+        let path = format!("{}.{operation}", text.path);
+        match duration::parse_within(&text.value, least, most) {
+            Ok(threshold) => drop(config.correlate.call_thresholds.insert(operation.clone(), threshold)),
+            Err(problem) => problems.add(text.line, &path, problem),
+        }
+        if !operation::is_name(&operation) {
+            let known = "must be an operation such as NV_ESC_RM_CONTROL, or a command such as 0x5607";
+            problems.add(text.line, &text.path, format!("{operation}: {known}"));
+        }
+    }
+    section.end(problems);
+}
+
+fn export(mut section: Section, config: &mut Config, problems: &mut Problems) {
+    let export = &mut config.export;
+    if let Some(url) = section.parsed("endpoint", problems, super::otel_env::endpoint) {
+        export.otlp = Some(super::OtlpConfig::to(url));
+    }
+    set(&mut export.console, section.switch("console", problems));
+    set(
+        &mut export.metric_interval,
+        time(&mut section, "metric_interval", limits::METRIC_INTERVAL, problems),
+    );
+    set(&mut export.own_logs, section.switch("own_logs", problems));
+    section.end(problems);
 }
 
 pub(super) fn set<T>(place: &mut T, value: Option<T>) {
@@ -307,6 +240,40 @@ mod tests {
             ],
             "{problems:?}"
         );
+    }
+
+    #[test]
+    fn one_mistake_hides_no_other_and_each_says_what_is_allowed() {
+        let (config, problems) = read(
+            "host_values: {enabled: 1}\nprobes: {enabled: maybe, majors: [x], cgroup: v3}\nworker:\n  dcgm: [yes]\n  \
+             groups:\n  - {name: a, interval: 1s, fields: [99999, -1]}\n  - {interval: 1s}\nprobe: {}\n\
+             kernel_log: {enabled: perhaps}\nexport: 7\nstalls: {call_thresholds: {NV_ESC_RM_CONTROL: 5}}\n",
+        );
+        let want = [
+            "1: host_values.enabled: 1: must be true or false",
+            "2: probes.enabled: maybe: must be true or false",
+            "2: probes.majors: x: must be from 1 to 4095",
+            "2: probes.majors: must name at least one major",
+            "2: probes.cgroup: v3: must be auto, v1 or v2",
+            "4: worker.dcgm: must be one value, not a list or a section",
+            "6: worker.groups.fields: 99999: must be 1 to 65535, or a name such as DCGM_FI_DEV_SM_CLOCK",
+            "6: worker.groups.fields: -1: must be 1 to 65535, or a name such as DCGM_FI_DEV_SM_CLOCK",
+            "7: worker.groups.name: it is not there: must be a name of 1 to 32 letters, digits, _ and -",
+            "7: worker.groups.fields: it is not there: must be a list of 1 to 1024 fields",
+            "8: probe: there is no such key; did you mean probes?",
+            "9: kernel_log.enabled: perhaps: must be true or false",
+            "10: export: must have keys below it, such as `key: value`",
+            "11: stalls.call_thresholds.NV_ESC_RM_CONTROL: 5: must be a whole number with ms, s, m or h, such as 250ms",
+        ];
+        let got: Vec<_> = problems.iter().filter_map(|p| p.strip_prefix("warpgauge.yaml:")).collect();
+        assert_eq!(got, want);
+        assert_eq!(config, Config::default(), "nothing of a refused file is used");
+    }
+
+    #[test]
+    fn an_empty_section_means_as_default() {
+        let (config, problems) = read("worker:\nprobes:\nhost:\nexport: {endpoint: }\n");
+        assert_eq!((config, problems), (Config::default(), vec![]));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! What can go wrong: every problem is collected and printed, then the agent refuses to start (exit status 78).
 
 pub mod bytes;
+mod document;
 pub mod duration;
 pub mod facility;
 pub mod file;

@@ -129,7 +129,7 @@ pub(super) fn check_field(text: &str) -> Result<(), String> {
     let name = text.len() <= NAME_MAX
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    let wrong = || format!("{text}: must be a field's number or name, such as 100 or DCGM_FI_DEV_SM_CLOCK");
+    let wrong = || format!("{text}: must be 1 to 65535, or a name such as DCGM_FI_DEV_SM_CLOCK");
     (number || name).then_some(()).ok_or_else(wrong)
 }
 

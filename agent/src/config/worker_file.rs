@@ -3,123 +3,104 @@
 //! In: YAML. Out: changes to [`WorkerConfig`], and every problem with its line.
 //! Groups replace the default ones as a whole: a list that is half ours would surprise.
 
-use std::path::PathBuf;
+use std::time::Duration;
 
-use serde::Deserialize;
-use serde_saphyr::Spanned;
-
-use super::file::{Problems, set};
+use super::document::{Problems, Section};
+use super::file::{path, set, time};
 use super::worker::{FIELDS_MAX, GROUPS_MAX, MEMORY, check_engine, check_field};
 use super::{WatchGroup, WorkerConfig, bytes, limits};
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RawWorker {
-    enabled: Option<bool>,
-    engine: Option<Spanned<String>>,
-    dcgm: Option<bool>,
-    dcgm_library: Option<PathBuf>,
-    nvml: Option<bool>,
-    nvml_library: Option<PathBuf>,
-    nvml_interval: Option<Spanned<String>>,
-    health_interval: Option<Spanned<String>>,
-    memory_limit: Option<Spanned<String>>,
-    groups: Option<Spanned<Vec<RawGroup>>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawGroup {
-    name: Spanned<String>,
-    interval: Spanned<String>,
-    fields: Vec<Spanned<RawField>>,
-}
-
-/// By number or by name.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum RawField {
-    Number(u64),
-    Name(String),
-}
-
-impl RawWorker {
-    pub(super) fn check(self, config: &mut WorkerConfig, problems: &mut Problems<'_>) {
-        set(&mut config.enabled, self.enabled);
-        set(&mut config.dcgm, self.dcgm);
-        set(&mut config.nvml, self.nvml);
-        config.dcgm_library = self.dcgm_library.or(config.dcgm_library.take());
-        config.nvml_library = self.nvml_library.or(config.nvml_library.take());
-        if let Some(engine) = self.engine {
-            let checked = check_engine(&engine.value).map(|()| engine.value);
-            set(&mut config.engine, problems.at(engine.referenced.line(), "worker.engine", checked));
-        }
-        if let Some(text) = &self.nvml_interval {
-            set(&mut config.nvml_interval, problems.time("worker.nvml_interval", text, limits::NVML));
-        }
-        if let Some(text) = &self.health_interval {
-            set(&mut config.health_interval, problems.time("worker.health_interval", text, limits::HEALTH));
-        }
-        if let Some(text) = &self.memory_limit {
-            let checked = bytes::parse_within(&text.value, MEMORY.0, MEMORY.1);
-            set(
-                &mut config.memory_limit,
-                problems.at(text.referenced.line(), "worker.memory_limit", checked),
-            );
-        }
-        if let Some(groups) = self.groups {
-            check_groups(groups, config, problems);
-        }
+/// Takes what the section says.
+pub(super) fn check(mut section: Section, config: &mut WorkerConfig, problems: &mut Problems) {
+    set(&mut config.enabled, section.switch("enabled", problems));
+    let engine = |text: &str| check_engine(text).map(|()| text.to_owned());
+    set(&mut config.engine, section.parsed("engine", problems, engine));
+    set(&mut config.dcgm, section.switch("dcgm", problems));
+    config.dcgm_library = path(&mut section, "dcgm_library", problems).or(config.dcgm_library.take());
+    set(&mut config.nvml, section.switch("nvml", problems));
+    config.nvml_library = path(&mut section, "nvml_library", problems).or(config.nvml_library.take());
+    set(&mut config.nvml_interval, time(&mut section, "nvml_interval", limits::NVML, problems));
+    set(&mut config.health_interval, time(&mut section, "health_interval", limits::HEALTH, problems));
+    let memory = |text: &str| bytes::parse_within(text, MEMORY.0, MEMORY.1);
+    set(&mut config.memory_limit, section.parsed("memory_limit", problems, memory));
+    if let Some((line, groups)) = section.sections("groups", problems) {
+        config.groups = check_groups(line, groups, problems);
     }
+    section.end(problems);
 }
 
-fn check_groups(groups: Spanned<Vec<RawGroup>>, config: &mut WorkerConfig, problems: &mut Problems<'_>) {
+fn check_groups(line: u64, groups: Vec<(u64, Section)>, problems: &mut Problems) -> Vec<WatchGroup> {
     const KEY: &str = "worker.groups";
-    let line = groups.referenced.line();
-    if groups.value.len() > GROUPS_MAX {
-        let most = format!("{} groups: must be at most {GROUPS_MAX}", groups.value.len());
-        problems.at::<()>(line, KEY, Err(most));
-        return;
+    if groups.len() > GROUPS_MAX {
+        problems.add(line, KEY, format!("{} groups: must be at most {GROUPS_MAX}", groups.len()));
+        return Vec::new();
     }
     let mut checked: Vec<WatchGroup> = Vec::new();
-    for group in groups.value {
-        let line = group.name.referenced.line();
-        let name = group.name.value;
-        let plain = (1..=32).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-        let problem = if !plain {
-            Some(format!("{name}: must be a name of 1 to 32 letters, digits, _ and -"))
-        } else if checked.iter().any(|other| other.name == name) {
-            Some(format!("{name}: must be there only once"))
-        } else if group.fields.is_empty() || group.fields.len() > FIELDS_MAX {
-            Some(format!("{name}: {} fields: must be 1 to {FIELDS_MAX}", group.fields.len()))
-        } else {
-            None
-        };
-        if let Some(problem) = problem {
-            problems.at::<()>(line, KEY, Err(problem));
-        }
-        let interval = problems.time("worker.groups.interval", &group.interval, limits::GROUP);
-        let fields = group.fields.into_iter().filter_map(|field| {
-            let text = match field.value {
-                RawField::Number(id) => id.to_string(),
-                RawField::Name(name) => name,
-            };
-            let checked = check_field(&text).map(|()| text);
-            problems.at(field.referenced.line(), "worker.groups.fields", checked)
-        });
-        let fields = fields.collect();
-        if let Some(interval) = interval {
+    for (line, mut group) in groups {
+        let name = check_name(line, &mut group, &checked, problems);
+        let interval = check_interval(line, &mut group, problems);
+        let fields = check_fields(line, name.as_deref(), &mut group, problems);
+        group.end(problems);
+        if let (Some(name), Some(interval)) = (name, interval) {
             checked.push(WatchGroup { name, interval, fields });
         }
     }
-    config.groups = checked;
+    checked
+}
+
+fn check_name(
+    line: u64,
+    group: &mut Section,
+    others: &[WatchGroup],
+    problems: &mut Problems,
+) -> Option<String> {
+    let Some(name) = group.text("name", problems) else {
+        let must = "it is not there: must be a name of 1 to 32 letters, digits, _ and -";
+        problems.add(line, "worker.groups.name", must);
+        return None;
+    };
+    let plain = (1..=32).contains(&name.value.len())
+        && name.value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    let must = if !plain {
+        "must be a name of 1 to 32 letters, digits, _ and -"
+    } else if others.iter().any(|other| other.name == name.value) {
+        "must be there only once"
+    } else {
+        return Some(name.value);
+    };
+    problems.add(name.line, "worker.groups", format!("{}: {must}", name.value));
+    Some(name.value)
+}
+
+fn check_interval(line: u64, group: &mut Section, problems: &mut Problems) -> Option<Duration> {
+    let Some(text) = group.text("interval", problems) else {
+        problems.add(line, "worker.groups.interval", "it is not there: must be a time, such as 1s");
+        return None;
+    };
+    let checked = super::duration::parse_within(&text.value, limits::GROUP.0, limits::GROUP.1);
+    checked.map_err(|problem| problems.add(text.line, &text.path, problem)).ok()
+}
+
+fn check_fields(line: u64, name: Option<&str>, group: &mut Section, problems: &mut Problems) -> Vec<String> {
+    let Some((at, fields)) = group.texts("fields", problems) else {
+        let must = format!("it is not there: must be a list of 1 to {FIELDS_MAX} fields");
+        problems.add(line, "worker.groups.fields", must);
+        return Vec::new();
+    };
+    if fields.is_empty() || fields.len() > FIELDS_MAX {
+        let problem = format!("{} fields: must be 1 to {FIELDS_MAX}", fields.len());
+        let problem = name.map_or_else(|| problem.clone(), |name| format!("{name}: {problem}"));
+        problems.add(at, "worker.groups", problem);
+    }
+    let mut check = |text: super::document::Text| {
+        let checked = check_field(&text.value);
+        checked.map_err(|problem| problems.add(text.line, &text.path, problem)).ok().map(|()| text.value)
+    };
+    fields.into_iter().filter_map(&mut check).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::Config;
     use super::super::file::apply_text;
     use super::*;
@@ -174,7 +155,7 @@ mod tests {
             "w.yaml:7: worker.groups.interval: 2h",
             "w.yaml:8: worker.groups.fields: 0",
             "w.yaml:8: worker.groups.fields: x y",
-            "w.yaml:9: worker.groups: b: 0 fields",
+            "w.yaml:11: worker.groups: b: 0 fields",
             "w.yaml:12: worker.groups: b",
         ];
         assert_eq!(starts, want, "{problems:#?}");

@@ -53,6 +53,12 @@ pub async fn run(parts: Parts, telemetry: Telemetry, stop: CancellationToken) {
                 said.clear();
                 if let Err(error) = server.serve(&parts, &telemetry, &stop).await {
                     warn!(%error, "The control socket failed; it is opened again.");
+                    up.set(0);
+                    if error.kind() == std::io::ErrorKind::NotFound {
+                        drop(server); // and its lock
+                        tokio::task::yield_now().await;
+                        continue;
+                    }
                 }
                 up.set(0);
             }

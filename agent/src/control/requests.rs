@@ -24,8 +24,14 @@ pub(super) async fn fulfil(request: Request, parts: &Parts, to: &mpsc::Sender<Re
     let last = match request {
         Request::DriverRelease => release(parts).await,
         Request::DriverTake => {
+            let already = parts.hold.now().released.is_none();
             parts.hold.take();
-            Reply::Done("The driver may be used again.".to_owned())
+            let said = "The driver may be used again";
+            Reply::Done(if already {
+                format!("{said} (it was already){}.", sources(parts))
+            } else {
+                format!("{said}.")
+            })
         }
         Request::ProfilingPause => ask(parts, Question::Pause, to).await,
         Request::ProfilingResume => ask(parts, Question::Resume, to).await,
@@ -71,13 +77,25 @@ async fn status(parts: &Parts, to: &mpsc::Sender<Reply>) -> Reply {
     Reply::Done(String::new())
 }
 
+/// What is said of each source now, such as `; dcgm is down (no_library)`.
+fn sources(parts: &Parts) -> String {
+    let word = |s: Standing| match s.up {
+        true => format!("; {} is up", s.source),
+        false => format!("; {} is down ({})", s.source, s.reason),
+    };
+    parts.board.read().into_iter().map(word).collect()
+}
+
 async fn release(parts: &Parts) -> Reply {
+    let before = parts.hold.now();
+    let already = matches!(before.released, Some((Reason::Manual, _))) && !before.worker;
     parts.hold.release(Reason::Manual);
     let mut hold = parts.hold.subscribe();
     let free = hold.wait_for(|hold| !hold.worker || hold.released.is_none());
     match timeout(LET_GO, free).await {
         Ok(Ok(hold)) if hold.released.is_some() => {
-            Reply::Done("The driver is let go of, until `warpgauge driver take`.".to_owned())
+            let was = if already { format!(" (it was already){}", sources(parts)) } else { String::new() };
+            Reply::Done(format!("The driver is let go of, until `warpgauge driver take`{was}."))
         }
         Ok(_) => Reply::NotDone("somebody took the driver again meanwhile".to_owned()),
         Err(_) => Reply::NotDone(
@@ -116,7 +134,8 @@ async fn ask(parts: &Parts, question: Question, to: &mpsc::Sender<Reply>) -> Rep
                 return Reply::NotDone("the worker's answer was too long or came too late".to_owned());
             }
             Err(_) => {
-                let late = "the worker has not answered in time; a call into a vendor's library may hang";
+                let late = "the worker has not answered in time, and the request is withdrawn; a call into a vendor's \
+                            library may hang: see `warpgauge doctor`";
                 return Reply::NotDone(late.to_owned());
             }
         }

@@ -4,7 +4,7 @@
 //! ask, says nonsense, or hangs: it is refused or dropped, counted, and touches no one else.
 
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,12 @@ const CLIENTS_MAX: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Before the next client is accepted after one could not be: descriptors become free again.
 const BREATH: Duration = Duration::from_millis(100);
+/// Clients beyond these that are told so; further ones are dropped.
+const REFUSED_MAX: usize = 8;
+/// How often it is looked whether the socket is still there.
+const LOOK: Duration = Duration::from_secs(5);
+/// What is read of a request that is too long, so that the answer to it arrives. Unit: bytes.
+const DRAINED_MAX: usize = 1024 * 1024;
 /// Replies on their way to a client.
 const REPLIES_MAX: usize = 16;
 
@@ -54,7 +60,9 @@ impl ControlError {
     /// What the operator can do.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
-            Self::Held(_) => "give each agent its own --run-dir",
+            Self::Held(_) => {
+                "while two agents run on a node its findings are told twice: end one, or give each its own --run-dir"
+            }
             Self::Directory(_) | Self::Socket { .. } => {
                 "name a directory by --run-dir that only the agent's user can write to, or none"
             }
@@ -67,6 +75,8 @@ impl ControlError {
 pub(super) struct Server {
     listener: UnixListener,
     path: PathBuf,
+    /// Device and number of the socket's file.
+    file: Option<(u64, u64)>,
     /// Says that the agent of this directory lives; a socket without it is a dead agent's.
     _lock: Lock,
 }
@@ -102,19 +112,31 @@ impl Server {
             Ok(listener)
         });
         let listener = made.map_err(|cause| ControlError::Socket { path: path.clone(), cause })?;
-        Ok(Self { listener, path, _lock: lock })
+        let file = file_of(&path);
+        Ok(Self { listener, path, file, _lock: lock })
     }
 
-    /// Serves until `stop`.
+    /// Serves until `stop`, or until somebody has removed the socket, which is an error.
     pub(super) async fn serve(
         &self,
         parts: &Parts,
         telemetry: &Telemetry,
         stop: &CancellationToken,
     ) -> io::Result<()> {
-        serve(|| async { Ok(self.listener.accept().await?.0) }, parts, telemetry, stop).await;
-        Ok(())
+        let removed = async {
+            while self.file == file_of(&self.path) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = serve(|| async { Ok(self.listener.accept().await?.0) }, parts, telemetry, stop) => Ok(()),
+            () = removed => Err(io::Error::new(io::ErrorKind::NotFound, "somebody removed the socket")),
+        }
     }
+}
+
+fn file_of(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// Serves whom `accept` gives, until `stop`.
@@ -133,6 +155,7 @@ async fn serve<A: Future<Output = io::Result<UnixStream>>>(
         not_accepted: counter("not_accepted"),
     };
     let places = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let refusing = Arc::new(Semaphore::new(REFUSED_MAX));
     let mut clients = JoinSet::new();
     loop {
         let client = tokio::select! {
@@ -150,6 +173,12 @@ async fn serve<A: Future<Output = io::Result<UnixStream>>>(
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             refusals.too_many.add(1);
+            if let Ok(place) = Arc::clone(&refusing).try_acquire_owned() {
+                clients.spawn(async move {
+                    turn_away(client).await;
+                    drop(place);
+                });
+            }
             continue;
         };
         let (parts, refusals) = (parts.clone(), refusals.clone());
@@ -157,6 +186,26 @@ async fn serve<A: Future<Output = io::Result<UnixStream>>>(
             converse(client, &parts, &refusals).await;
             drop(place);
         });
+    }
+}
+
+/// Who comes when all places are taken hears so, once it has asked.
+async fn turn_away(mut client: UnixStream) {
+    // Whatever it asks, or fails to.
+    let _ = timeout(PATIENCE, read_request(&mut client)).await;
+    let why = format!("{CLIENTS_MAX} clients are being answered, and no more can be at once; ask again");
+    // Nobody to help when it is gone.
+    let _ = say(&mut client, &Reply::NotDone(why)).await;
+}
+
+/// Takes what a client has sent beyond what was read: a socket that is closed before would lose the answer.
+fn drain(client: &UnixStream) {
+    let (mut buffer, mut drained) = ([0; 16 * 1024], 0);
+    while drained < DRAINED_MAX {
+        match client.try_read(&mut buffer) {
+            Ok(n) if n > 0 => drained += n,
+            _ => return,
+        }
     }
 }
 
@@ -174,7 +223,9 @@ async fn converse(mut client: UnixStream, parts: &Parts, refusals: &Refusals) {
         Ok(Ok(request)) => request,
         Ok(Err(why)) => {
             refusals.not_understood.add(1);
+            drain(&client);
             let _ = say(&mut client, &Reply::NotDone(why)).await; // nobody to help when it is gone
+            drain(&client);
             return;
         }
         Err(_) => return refusals.hung.add(1),
@@ -214,135 +265,17 @@ async fn say(client: &mut UnixStream, reply: &Reply) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::MetadataExt;
+#[path = "server_tests.rs"]
+mod tests;
 
+#[cfg(test)]
+mod worker_tests {
     use super::*;
     use crate::control::client;
     use crate::sources::worker::board::Board;
     use crate::sources::worker::desk::desk;
-    use crate::sources::worker::hold::{DriverHold, Reason};
+    use crate::sources::worker::hold::DriverHold;
     use crate::test_dir::TestDir;
-
-    struct Running {
-        dir: TestDir,
-        hold: DriverHold,
-        telemetry: Telemetry,
-        _server: JoinSet<()>,
-    }
-
-    fn start() -> Running {
-        let (dir, hold, telemetry) = (TestDir::new(), DriverHold::default(), Telemetry::default());
-        let parts = Parts {
-            run_dir: Some(dir.path().join("run")),
-            hold: hold.clone(),
-            desk: None,
-            board: Board::default(),
-        };
-        let server = Server::open(&dir.path().join("run")).unwrap();
-        let mut running = JoinSet::new();
-        let counts = telemetry.clone();
-        running.spawn(async move {
-            server.serve(&parts, &counts, &CancellationToken::new()).await.unwrap();
-        });
-        Running { dir, hold, telemetry, _server: running }
-    }
-
-    impl Running {
-        fn path(&self) -> PathBuf {
-            self.dir.path().join("run").join(SOCKET)
-        }
-
-        async fn ask(&self, request: Request) -> Result<String, String> {
-            let dir = self.dir.path().join("run");
-            let asked = tokio::task::spawn_blocking(move || client::ask(&dir, request, |_| Ok(())));
-            asked.await.unwrap().map_err(|error| error.to_string())
-        }
-
-        async fn raw(&self, bytes: &[u8]) -> String {
-            let mut client = UnixStream::connect(self.path()).await.unwrap();
-            client.write_all(bytes).await.unwrap();
-            client.shutdown().await.unwrap();
-            let mut text = String::new();
-            client.read_to_string(&mut text).await.unwrap();
-            text
-        }
-
-        fn refused(&self, reason: &str) -> u64 {
-            self.telemetry.counter("warpgauge.control.refused", &[("reason", reason)]).get()
-        }
-    }
-
-    #[tokio::test]
-    async fn the_driver_is_released_once_the_worker_is_gone_and_taken_again() {
-        let running = start();
-        let hold = running.hold.clone();
-        hold.set_worker(true);
-        let mut follower = hold.subscribe();
-        let worker = tokio::spawn(async move {
-            follower.wait_for(|hold| hold.released.is_some()).await.unwrap();
-            hold.set_worker(false);
-        });
-        let said = running.ask(Request::DriverRelease).await.unwrap();
-        assert!(worker.is_finished() && said.contains("let go"), "{said}");
-        assert!(matches!(running.hold.now().released, Some((Reason::Manual, _))));
-        running.ask(Request::DriverTake).await.unwrap();
-        assert_eq!(running.hold.now().released, None);
-        let refusal = running.ask(Request::ProfilingPause).await.unwrap_err();
-        assert!(refusal.contains("switched off by the configuration"), "{refusal}");
-    }
-
-    #[tokio::test]
-    async fn nonsense_is_refused_and_counted() {
-        let running = start();
-        assert!(running.raw(b"hello\n").await.starts_with(r#"{"not_done":"not a request"#));
-        assert!(running.raw(b"").await.contains("not a request"));
-        let long = vec![b'x'; REQUEST_MAX + 1];
-        assert!(running.raw(&long).await.contains("more than 4096 bytes"));
-        assert_eq!(running.refused("not_understood"), 3);
-        let done = running.raw(b"{\"command\":\"driver_take\"}").await;
-        assert_eq!(done, "{\"done\":\"The driver may be used again.\"}\n", "a line may end with the request");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn clients_that_hang_are_dropped_and_hold_up_nobody() {
-        let running = start();
-        let mut silent = Vec::new();
-        for _ in 0..CLIENTS_MAX {
-            silent.push(UnixStream::connect(running.path()).await.unwrap());
-        }
-        for client in &mut silent {
-            let mut text = String::new();
-            client.read_to_string(&mut text).await.unwrap();
-            assert_eq!(text, "");
-        }
-        assert_eq!(running.refused("hung"), CLIENTS_MAX as u64);
-        assert!(running.raw(b"{\"command\":\"driver_take\"}\n").await.contains("done"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_cannot_be_accepted_ends_no_other() {
-        let telemetry = Telemetry::default();
-        let parts = Parts { run_dir: None, hold: DriverHold::default(), desk: None, board: Board::default() };
-        let (mut client, served) = UnixStream::pair().unwrap();
-        let (first, stop) = (std::cell::Cell::new(Some(served)), CancellationToken::new());
-        // One client, and no descriptor for another.
-        let accept = || std::future::ready(first.take().ok_or_else(|| io::ErrorKind::Other.into()));
-        let failed = telemetry.counter("warpgauge.control.refused", &[("reason", "not_accepted")]);
-        let ask = async {
-            while failed.get() < 3 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            client.write_all(b"{\"command\":\"driver_take\"}\n").await.unwrap();
-            let mut text = String::new();
-            client.read_to_string(&mut text).await.unwrap();
-            stop.cancel();
-            text
-        };
-        let asked = async { timeout(Duration::from_secs(60), ask).await.unwrap() };
-        let ((), text) = tokio::join!(serve(accept, &parts, &telemetry, &stop), asked);
-        assert!(text.contains("done"), "{text}");
-    }
 
     #[tokio::test]
     async fn the_worker_is_asked_and_its_lines_come_through() {
@@ -375,23 +308,5 @@ mod tests {
         });
         let (lines, last) = asked.await.unwrap();
         assert_eq!((lines.join(" "), &*last), ("{\"id\":1} {\"id\":2} {\"id\":3}".to_owned(), ""));
-    }
-
-    #[tokio::test]
-    async fn a_dead_agents_socket_is_replaced_and_a_live_ones_left_alone() {
-        let dir = TestDir::new();
-        let run = dir.path().join("run");
-        let server = Server::open(&run).unwrap();
-        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
-        assert_eq!((mode(&run), mode(&run.join(SOCKET))), (0o700, 0o600));
-        let refusal = Server::open(&run).unwrap_err();
-        assert!(matches!(&refusal, ControlError::Held(path) if *path == run), "{refusal}");
-        assert!(run.join(SOCKET).exists() && refusal.remedy().contains("--run-dir"));
-        drop(server);
-        assert!(!run.join(SOCKET).exists());
-        std::fs::write(run.join(SOCKET), "left behind").unwrap();
-        drop(Server::open(&run).unwrap());
-        std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(Server::open(&run).unwrap_err(), ControlError::Directory(_)));
     }
 }

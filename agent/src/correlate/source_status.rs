@@ -11,6 +11,9 @@ use crate::model::signal::{DeviceState, REPLACEMENT, SourceState};
 use crate::model::{Fact, Finding, FindingKind, MonoNs, Origin, Severity, Signal};
 use crate::telemetry::{Counter, Telemetry};
 
+/// The reason while a worker hangs in the kernel: no new one may touch the driver.
+const ABANDONED: &str = "abandoned";
+
 /// What is slow, gone or lost now.
 #[derive(Debug)]
 pub struct SourceStatus {
@@ -69,7 +72,12 @@ impl SourceStatus {
             (false, _) => StatusState::Down,
         };
         let late = told.late.as_ref();
-        if known.episode.as_ref().is_some_and(|open| open.status.state == state) {
+        // That a worker hangs in the kernel is worse than whatever it was down for before.
+        let is_abandoned = |reason: Option<&str>| reason == Some(ABANDONED);
+        let abandoned = is_abandoned(told.reason.as_deref());
+        if known.episode.as_ref().is_some_and(|open| {
+            open.status.state == state && is_abandoned(open.status.reason.as_deref()) == abandoned
+        }) {
             return;
         }
         if let Some(open) = known.episode.take() {
@@ -81,7 +89,7 @@ impl SourceStatus {
         }
         let severity = match state {
             StatusState::Slow => Severity::Warn,
-            StatusState::Down if known.was_up => Severity::Error,
+            StatusState::Down if known.was_up || abandoned => Severity::Error,
             _ => Severity::Info,
         };
         let status = Status {
@@ -205,6 +213,28 @@ mod tests {
         assert_eq!(told(&[up(1), replaced, down])[0].2, Severity::Error, "that did not go well");
         let released = told(&[source(1, "dcgm", true, None), source(5, "dcgm", false, Some("released"))]);
         assert_eq!((released[0].1, released[0].2), ("released", Severity::Info));
+    }
+
+    #[test]
+    fn a_worker_that_hangs_in_the_kernel_alarms_though_its_sources_were_never_up() {
+        let down = |second, reason| source(second, "nvml", false, Some(reason));
+        let found = told(&[
+            down(1, "held"),
+            down(6, "abandoned"),
+            down(7, "abandoned"),
+            down(90, "no_driver"),
+            source(95, "nvml", true, None),
+        ]);
+        let id = |second: u64| format!("status-nvml-{second}000000000");
+        let want = [
+            (id(1), "down", Severity::Info, 1, None),
+            (id(1), "down", Severity::Info, 1, Some(6)),
+            (id(6), "down", Severity::Error, 6, None),
+            (id(6), "down", Severity::Info, 6, Some(90)),
+            (id(90), "down", Severity::Info, 90, None),
+            (id(90), "up", Severity::Info, 90, Some(95)),
+        ];
+        assert_eq!(found, want);
     }
 
     #[test]

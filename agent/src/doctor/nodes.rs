@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::Check;
+use super::{Check, Verdict};
 use crate::config::Config;
 use crate::host::HostRoot;
 
@@ -16,6 +16,11 @@ const VENDOR: &str = "0x10de";
 const DISPLAY: &str = "0x03";
 /// Nodes that every user of the driver opens first.
 const CONTROL: &str = "nvidiactl";
+
+/// Whether nothing of NVIDIA's hardware is seen: neither a GPU on the bus nor a node of one.
+pub fn no_gpu_at_all(host: &HostRoot) -> bool {
+    pci(host).verdict == Verdict::No && count_gpus(host) == 0
+}
 
 /// All of them.
 pub fn checks(config: &Config, visible: Option<&str>) -> Vec<Check> {
@@ -101,6 +106,12 @@ fn device_nodes(host: &HostRoot) -> Check {
     }
 }
 
+fn count_gpus(host: &HostRoot) -> usize {
+    let names = fs::read_dir(&host.dev).into_iter().flatten().filter_map(Result::ok);
+    let is_gpu = |name: &str| name.strip_prefix("nvidia").is_some_and(|number| number.parse::<u32>().is_ok());
+    names.filter(|entry| is_gpu(&entry.file_name().to_string_lossy())).count()
+}
+
 /// Whether this container was given the GPUs; nothing outside of one.
 fn container(host: &HostRoot, visible: Option<&str>) -> Option<Check> {
     const NAME: &str = "container";
@@ -108,26 +119,34 @@ fn container(host: &HostRoot, visible: Option<&str>) -> Option<Check> {
     let env = ["container", "KUBERNETES_SERVICE_HOST"];
     let inside = marks.iter().any(|mark| Path::new(mark).exists())
         || env.iter().any(|name| std::env::var_os(name).is_some());
-    inside.then(|| given(host.dev(CONTROL).exists(), visible)).map(|(works, what, remedy)| {
-        if works { Check::yes(NAME, what) } else { Check::no(NAME, what, remedy) }
-    })
+    let nodes = if host.dev(CONTROL).exists() { Some(count_gpus(host) > 0) } else { None };
+    inside
+        .then(|| given(nodes, visible))
+        .map(|(verdict, what, remedy)| Check { verdict, ..Check::no(NAME, what, remedy) })
 }
 
-fn given(nodes: bool, visible: Option<&str>) -> (bool, String, &'static str) {
+/// `nodes`: whether there are nodes of GPUs; `None`: not even the driver's own.
+fn given(nodes: Option<bool>, visible: Option<&str>) -> (Verdict, String, &'static str) {
     let remedy = "use the runtime class nvidia with NVIDIA_VISIBLE_DEVICES=all, or mount the driver's root; see \
                   docs/deploy.md";
     match (nodes, visible) {
-        (true, _) => (true, "the driver's device nodes are here".to_owned(), ""),
-        (false, None) => (
-            false,
+        (Some(true), _) => (Verdict::Yes, "the driver's device nodes are here".to_owned(), ""),
+        (Some(false), _) => (
+            Verdict::Unknown,
+            "the driver's own device node is here, but none of a GPU: none was given, or there is none"
+                .to_owned(),
+            remedy,
+        ),
+        (None, None) => (
+            Verdict::No,
             "no /dev/nvidiactl, and NVIDIA_VISIBLE_DEVICES is not set: no GPU was given".to_owned(),
             remedy,
         ),
-        (false, Some("void" | "none" | "")) => {
-            (false, "no /dev/nvidiactl: NVIDIA_VISIBLE_DEVICES gives no GPU".to_owned(), remedy)
+        (None, Some("void" | "none" | "")) => {
+            (Verdict::No, "no /dev/nvidiactl: NVIDIA_VISIBLE_DEVICES gives no GPU".to_owned(), remedy)
         }
-        (false, Some(_)) => (
-            false,
+        (None, Some(_)) => (
+            Verdict::No,
             "no /dev/nvidiactl, though NVIDIA_VISIBLE_DEVICES is set: not NVIDIA's container runtime"
                 .to_owned(),
             remedy,
@@ -160,7 +179,6 @@ fn run_dir(dir: Option<&Path>) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
     use super::*;
     use crate::test_dir::TestDir;
 
@@ -204,6 +222,18 @@ mod tests {
     }
 
     #[test]
+    fn a_node_without_a_gpu_is_known_by_its_bus_and_its_nodes() {
+        let dir = TestDir::new();
+        let host = host(&dir);
+        assert!(!no_gpu_at_all(&host), "the bus cannot be seen");
+        write(&host.sys("bus/pci/devices/b/vendor"), "0x8086");
+        write(&host.dev("nvidiactl"), "");
+        assert!(no_gpu_at_all(&host));
+        write(&host.dev("nvidia3"), "");
+        assert!(!no_gpu_at_all(&host));
+    }
+
+    #[test]
     fn device_nodes_need_the_control_node_and_a_gpu() {
         let dir = TestDir::new();
         let host = host(&dir);
@@ -221,15 +251,16 @@ mod tests {
 
     #[test]
     fn a_container_without_gpus_says_which_variable_is_missing() {
-        for (nodes, visible, want) in [
-            (true, None, "are here"),
-            (false, None, "is not set"),
-            (false, Some("void"), "gives no GPU"),
-            (false, Some("all"), "not NVIDIA's container runtime"),
+        for (nodes, visible, verdict, want) in [
+            (Some(true), None, Verdict::Yes, "are here"),
+            (Some(false), Some("all"), Verdict::Unknown, "none of a GPU"),
+            (None, None, Verdict::No, "is not set"),
+            (None, Some("void"), Verdict::No, "gives no GPU"),
+            (None, Some("all"), Verdict::No, "not NVIDIA's container runtime"),
         ] {
-            let (works, what, remedy) = given(nodes, visible);
+            let (found, what, remedy) = given(nodes, visible);
             assert!(what.contains(want), "{what}");
-            assert_eq!((works, remedy.is_empty()), (nodes, nodes), "{what}");
+            assert_eq!((found, remedy.is_empty()), (verdict, verdict == Verdict::Yes), "{what}");
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! In: the configuration. Out: checks. What can go wrong: nothing that is not a check's answer.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
@@ -11,31 +12,56 @@ use super::Check;
 use crate::config::Config;
 use crate::host::state_dir::{StateDir, StateDirError, Use};
 
+/// What is written for a try, which a full disk has no room for. Unit: bytes.
+const TRIED: usize = 8 * 1024;
+const NAME: &str = "state directory";
 /// A collector on the same network answers in milliseconds.
 const CONNECT: Duration = Duration::from_secs(3);
 
 /// Whether state can be kept.
 pub fn state_dir(config: &Config) -> Check {
-    const NAME: &str = "state directory";
     let Some(path) = &config.state_dir else {
         return Check::off(NAME, "none is kept, as configured");
     };
     let dir = StateDir::new(path.clone());
-    let no = |e: StateDirError| Check::no(NAME, e.to_string(), "the message says what is needed");
+    // Some bytes: an empty file may still be made on a full disk.
+    let tried = || dir.write("doctor", &[b'.'; TRIED]).and_then(|()| dir.remove("doctor"));
     match dir.look() {
-        Err(e) => no(e),
-        Ok(Use::Held) => Check::yes(NAME, format!("{}: an agent uses it", path.display())),
+        Err(e) => refused(&e),
+        Ok(Use::Held) => match tried() {
+            Ok(()) => Check::yes(NAME, format!("{}: an agent uses it", path.display())),
+            Err(e) => refused(&e),
+        },
         Ok(Use::Missing) => match dir.can_be_made() {
             Ok(()) => Check::yes(NAME, format!("{} is missing; the agent will make it", path.display())),
-            Err(e) => no(e),
+            Err(e) => refused(&e),
         },
-        Ok(Use::Free) => {
-            let tried = dir.write("doctor", b"").and_then(|()| dir.remove("doctor"));
-            match tried {
-                Ok(()) => Check::yes(NAME, format!("{} can be written", path.display())),
-                Err(e) => no(e),
-            }
+        Ok(Use::Free) => match tried() {
+            Ok(()) => Check::yes(NAME, format!("{} can be written", path.display())),
+            Err(e) => refused(&e),
+        },
+    }
+}
+
+/// A state directory that cannot be used, or at least not by who asks.
+fn refused(error: &StateDirError) -> Check {
+    let what = error.to_string();
+    let denied = |cause: &std::io::Error| cause.kind() == ErrorKind::PermissionDenied;
+    match error {
+        // Root looks at the directory of an agent that is not root: what is right for that one cannot be tried.
+        StateDirError::Unsafe { path, owner, mode, me: 0 } if *owner != 0 && mode & 0o022 == 0 => {
+            let what =
+                format!("{} belongs to user {owner}, as is right for an agent of that user", path.display());
+            Check::unknown(
+                NAME,
+                what,
+                "ask as the user that the agent runs as; an agent of root would refuse it",
+            )
         }
+        StateDirError::Directory { cause, .. } | StateDirError::File { cause, .. } if denied(cause) => {
+            Check::no(NAME, what, "run as root, or name another directory by --state-dir DIR")
+        }
+        _ => Check::no(NAME, what, "the message says what is needed"),
     }
 }
 
@@ -108,6 +134,53 @@ mod tests {
         let left = |entry: std::fs::DirEntry| entry.file_name().into_string().unwrap();
         let left: Vec<_> = std::fs::read_dir(path).unwrap().map(|entry| left(entry.unwrap())).collect();
         assert_eq!(left, ["lock"]);
+    }
+
+    #[test]
+    fn what_is_refused_says_who_has_to_do_what() {
+        let path = || "/var/lib/warpgauge".into();
+        let io = |kind| std::io::Error::from(kind);
+        for (error, verdict, remedy) in [
+            (
+                StateDirError::Unsafe { path: path(), owner: 999, mode: 0o700, me: 0 },
+                Verdict::Unknown,
+                "ask as the user",
+            ),
+            (
+                StateDirError::Unsafe { path: path(), owner: 999, mode: 0o770, me: 0 },
+                Verdict::No,
+                "the message",
+            ),
+            (
+                StateDirError::Unsafe { path: path(), owner: 0, mode: 0o700, me: 999 },
+                Verdict::No,
+                "the message",
+            ),
+            (
+                StateDirError::Directory { path: path(), cause: io(ErrorKind::PermissionDenied) },
+                Verdict::No,
+                "run as root, or name another directory by --state-dir DIR",
+            ),
+            (
+                StateDirError::File { path: path(), cause: io(ErrorKind::StorageFull) },
+                Verdict::No,
+                "the message",
+            ),
+        ] {
+            let check = refused(&error);
+            assert!(check.verdict == verdict && check.remedy.starts_with(remedy), "{check:?}");
+        }
+    }
+
+    #[test]
+    fn a_held_directory_that_cannot_be_written_is_no_good() {
+        let dir = TestDir::new();
+        let path = dir.path().join("state");
+        let config = Config { state_dir: Some(path.clone()), ..Config::default() };
+        let _lock = StateDir::new(path.clone()).lock().unwrap();
+        std::fs::create_dir(path.join("doctor.new")).unwrap(); // in the way, as a full disk would be
+        let held = state_dir(&config);
+        assert!(held.verdict == Verdict::No && held.what.contains("doctor"), "{held:?}");
     }
 
     #[tokio::test]

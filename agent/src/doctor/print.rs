@@ -31,11 +31,15 @@ pub fn json(checks: &[Check], mut out: impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A line per check, and one more for its remedy.
+/// What is said at the end on a node without a GPU.
+const NO_GPU: &str =
+    "This node seems to have no NVIDIA GPU; the lines about driver, DCGM and NVML follow from that.";
+
+/// A line per check, and one more for its remedy; at the end a word on a node without any GPU.
 ///
 /// # Errors
 /// When the output does not take it.
-pub fn text(checks: &[Check], mut out: impl Write) -> io::Result<()> {
+pub fn text(checks: &[Check], no_gpu: bool, mut out: impl Write) -> io::Result<()> {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     for Check { name, verdict, what, remedy } in checks {
         writeln!(out, "{:<7} {name:<width$}  {}", verdict.name(), printable(what))?;
@@ -45,7 +49,8 @@ pub fn text(checks: &[Check], mut out: impl Write) -> io::Result<()> {
     }
     let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let (no, unknown) = (count(Verdict::No), count(Verdict::Unknown));
-    writeln!(out, "{} work, {no} do not, {unknown} unknown", count(Verdict::Yes))
+    writeln!(out, "{} work, {no} do not, {unknown} unknown", count(Verdict::Yes))?;
+    if no_gpu { writeln!(out, "{NO_GPU}") } else { Ok(()) }
 }
 
 fn printable(text: &str) -> String {
@@ -67,12 +72,15 @@ mod tests {
     #[test]
     fn people_get_a_column_of_verdicts_and_the_remedy_below() {
         let mut out = Vec::new();
-        text(&checks(), &mut out).unwrap();
+        text(&checks(), false, &mut out).unwrap();
         let want = "yes     driver      580.142\n\
                     no      kernel log  no [31m log\n                    → give it\n\
                     unknown nvml        late\n                    → wait\n\
                     1 work, 1 do not, 1 unknown\n";
         assert_eq!(String::from_utf8(out).unwrap(), want);
+        let mut out = Vec::new();
+        text(&checks(), true, &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{want}{NO_GPU}\n"));
     }
 
     #[test]

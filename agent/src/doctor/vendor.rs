@@ -100,6 +100,11 @@ fn probe_budget(standing: &Standing) -> Check {
 fn of_agent(standings: Vec<Standing>, fields: Result<Vec<String>, ClientError>) -> Seen {
     let (lines, obstacle) = match fields {
         Ok(lines) => (parsed(&lines), None),
+        // It told how its sources are, so it does answer; its libraries do not, or slowly.
+        Err(ClientError::Broken { cause, .. }) if cause.kind() == std::io::ErrorKind::TimedOut => {
+            let what = format!("the libraries have not told their fields within {} s", LINE.as_secs());
+            (Vec::new(), Some(what))
+        }
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
     Seen { standings, lines, obstacle }
@@ -113,9 +118,7 @@ fn own_look(config: &Config) -> (Seen, Check) {
     }
     let mut configure = orders::configure(&config.worker, &config.host);
     configure.only_look = true;
-    // A folder that the agent has not made yet holds no lock.
-    let lock_dir = config.state_dir.as_deref().or(config.run_dir.as_deref()).filter(|dir| dir.is_dir());
-    let program = Program::own(lock_dir);
+    let program = Program::own(look::lock_dir(config));
     let look = look::look(&program, &configure, When::AtOnce, Instant::now() + PATIENCE);
     let calls = look.hanging.join(", ");
     let (worker, obstacle) = match &look.ended {
@@ -176,6 +179,14 @@ mod tests {
             assert_eq!(check.verdict, want, "{error}");
             assert!(check.what.contains("/run/x/control.sock"), "{}", check.what);
         }
+    }
+
+    #[test]
+    fn an_agent_whose_libraries_are_slow_does_answer() {
+        let late = std::io::Error::new(std::io::ErrorKind::TimedOut, "the agent does not answer");
+        let path = std::path::PathBuf::from("/run/x/control.sock");
+        let seen = of_agent(Vec::new(), Err(ClientError::Broken { path, cause: late }));
+        assert_eq!(seen.obstacle.as_deref(), Some("the libraries have not told their fields within 3 s"));
     }
 
     #[test]

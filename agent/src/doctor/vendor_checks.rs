@@ -197,10 +197,16 @@ fn gpus(seen: &Seen) -> Check {
     lost.extend(nameless.iter().map(|id| format!("number {id} of the engine, which has no name any more")));
     let all = gpus.len() + nameless.len();
     let up = is_up(seen, "dcgm") || is_up(seen, "nvml");
-    let told = seen.standings.iter().any(|s| s.source == "dcgm" || s.source == "nvml");
+    let of_libraries = || seen.standings.iter().filter(|s| s.source == "dcgm" || s.source == "nvml");
+    let told = of_libraries().next().is_some();
     if !lost.is_empty() {
         let remedy = "look at the kernel log for XID 79 and PCIe errors; reset the GPU or restart the node";
         return Check::no(NAME, format!("{} of {all} lost: {}", lost.len(), lost.join(", ")), remedy);
+    }
+    if let Some(slow) = of_libraries().find(|s| !s.up && s.reason == "slow")
+        && gpus.is_empty()
+    {
+        return Check::unknown(NAME, format!("{}: {}", slow.source, slow.what), slow.remedy.clone());
     }
     match (gpus.is_empty(), up, told) {
         (false, ..) => Check::yes(NAME, format!("{}: {}", gpus.len(), models(&gpus))),

@@ -152,3 +152,10 @@ fn the_agents_worker_says_why_it_does_not_run() {
     assert_eq!(of(says("worker", false, "released", "let go")), Verdict::No);
     assert_eq!(worker_of_agent(&Seen::default()).verdict, Verdict::Unknown);
 }
+
+#[test]
+fn while_the_libraries_hang_nobody_knows_of_gpus() {
+    let slow = |source| says(source, false, "slow", "dlopen has not come back");
+    let seen = Seen { standings: vec![slow("dcgm"), slow("nvml")], ..Seen::default() };
+    check(&seen, &[("GPUs", Verdict::Unknown, "dcgm: dlopen has not come back")]);
+}

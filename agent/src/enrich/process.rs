@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 use crate::host::HostRoot;
+use crate::model::plain::is_plain;
 use crate::model::{Known, Pid, StartTicks};
 
 /// What /proc says of one process.
@@ -56,7 +57,7 @@ fn parse_stat(text: &str) -> Option<(String, StartTicks)> {
     let (head, tail) = text.rsplit_once(')')?;
     let (_, comm) = head.split_once('(')?;
     let start = tail.split_ascii_whitespace().nth(19)?.parse().ok()?;
-    Some((comm.chars().filter(|c| !c.is_control()).collect(), StartTicks(start)))
+    Some((comm.chars().filter(|c| is_plain(*c)).collect(), StartTicks(start)))
 }
 
 /// The path of one hierarchy: the line `0::<path>` of v2, or the line of v1 that lists `controller`.

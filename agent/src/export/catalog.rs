@@ -203,12 +203,7 @@ pub const CATALOG: &[Metric] = &[
         &["reason"],
     ),
     counter("warpgauge.worker.cpu.time", "s", "Processor time of the workers.", &["cpu.mode"]),
-    gauge(
-        "warpgauge.worker.memory.usage",
-        "By",
-        "Resident memory of the worker; 0 while there is none.",
-        &[],
-    ),
+    gauge("warpgauge.worker.memory.usage", "By", "Resident memory of the worker, 0 without one.", &[]),
     gauge(
         "warpgauge.worker.abandoned",
         "{process}",
@@ -258,6 +253,7 @@ pub const CATALOG: &[Metric] = &[
         "Errors (XIDs) by who told of them: the kernel log and the probe on the driver's own function, or only one of them. `probe_only`: the driver may have been told not to print. Counted while that probe is at work.",
         &["result"],
     ),
+    counter("warpgauge.worker.output.dropped", "{line}", "Lines of a worker that were left out.", &[]),
 ];
 
 /// Attributes that are whole numbers; all others are texts.

@@ -16,6 +16,7 @@ use super::record::{GAP_EVENT, Record, state_name};
 use super::session::GapSettled;
 use super::whose::process_of;
 use crate::model::operation::Majors;
+use crate::model::plain::is_plain;
 use crate::model::{
     Attributed, Delivery, Finding, FindingKind, Known, Pid, Process, Stall, StallState, WallAnchor, WallNs,
     Xid,
@@ -247,9 +248,7 @@ fn put(text: &mut String, before: &str, value: Option<impl std::fmt::Display>) {
 
 /// Names of processes and lines of the kernel log are free text: nothing in them may steer a terminal.
 fn printable(text: &str) -> String {
-    let direction =
-        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().filter(|&c| !c.is_control() && !direction(c)).collect()
+    text.chars().filter(|c| is_plain(*c)).collect()
 }
 
 /// UTC, to the millisecond.

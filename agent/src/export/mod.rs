@@ -187,7 +187,7 @@ impl Exporter {
         self
     }
 
-    /// Exports until the inlet closes, then delivers what is left, until the deadline or within 5 s.
+    /// Exports until the inlet closes or a sender has died, then delivers what is left, until the deadline or within 5 s.
     pub async fn run(mut self, mut inlet: mpsc::Receiver<Attributed<Fact>>) -> Report {
         let mut ticks = interval_at(Instant::now() + self.interval, self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -199,7 +199,12 @@ impl Exporter {
                     Some(fact) => self.take(&fact),
                     None => break,
                 },
-                _ = ticks.tick() => self.tick(),
+                _ = ticks.tick() => {
+                    if self.otlp.as_ref().is_some_and(Otlp::is_dead) {
+                        break; // whoever runs this sees that it has ended, and starts the agent again
+                    }
+                    self.tick();
+                }
                 _ = marks.tick() => self.alive(wall_anchor()),
             }
         }

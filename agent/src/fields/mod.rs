@@ -24,15 +24,21 @@ const SETTLE: Duration = Duration::from_millis(2_500);
 /// What a worker of our own gets.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// Where there is more to know.
+const SEE_DOCTOR: &str = "see `warpgauge doctor`";
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum FieldsError {
     /// The agent runs, but says no.
-    #[error("{0}")]
+    #[error("{0}\n{SEE_DOCTOR}")]
     Agent(#[from] ClientError),
     /// A worker of our own had nothing to tell.
     #[error("{0}")]
     Look(String),
+    /// No field fits the filter.
+    #[error("no field has `{0}` in its number, name, unit or group; `warpgauge fields` without it lists all")]
+    NoField(String),
     /// No device of this name.
     #[error("no device {0}; there are: {1}")]
     NoDevice(String, String),
@@ -69,8 +75,7 @@ fn look(config: &Config) -> Result<Vec<String>, FieldsError> {
     }
     let mut configure = orders::configure(&config.worker, &config.host);
     configure.health_interval_ms = 0;
-    let lock_dir = config.state_dir.as_deref().or(config.run_dir.as_deref()).filter(|dir| dir.is_dir());
-    let program = Program::own(lock_dir);
+    let program = Program::own(look::lock_dir(config));
     let look = look::look(&program, &configure, When::AfterValues(SETTLE), Instant::now() + PATIENCE);
     if look.lines.is_empty() { Err(FieldsError::Look(why(&look))) } else { Ok(look.lines) }
 }
@@ -79,6 +84,7 @@ fn why(look: &Look) -> String {
     let obstacle = match &look.ended {
         Ended::Complete => {
             let said = look.standings.iter().map(|s| format!("{}: {}; {}", s.source, s.what, s.remedy));
+            let said = said.chain([format!("so no field can be told; {SEE_DOCTOR}")]);
             return said.collect::<Vec<_>>().join("\n");
         }
         Ended::Late if look.hanging.is_empty() => format!("no answer within {} s", PATIENCE.as_secs()),
@@ -112,7 +118,11 @@ mod tests {
             })
         };
         for (ended, hanging, want) in [
-            (Ended::Complete, &[][..], "dcgm: no libdcgm; install it"),
+            (
+                Ended::Complete,
+                &[][..],
+                "dcgm: no libdcgm; install it\nso no field can be told; see `warpgauge doctor`",
+            ),
             (Ended::Late, &["dcgmInit"], "dcgmInit has not come back; `warpgauge doctor` tells more"),
             (Ended::Late, &[], "no answer within 15 s; `warpgauge doctor` tells more"),
             (Ended::Held(7), &[], "process 7 holds the worker's lock"),

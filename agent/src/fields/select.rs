@@ -22,7 +22,7 @@ impl Selection {
     /// The lines that remain.
     ///
     /// # Errors
-    /// [`FieldsError::NoDevice`].
+    /// [`FieldsError::NoDevice`], [`FieldsError::NoField`].
     pub fn apply(&self, mut lines: Vec<Json>) -> Result<Vec<Json>, FieldsError> {
         if let Some(wanted) = &self.device {
             let chosen = devices(&lines, wanted)?;
@@ -30,6 +30,9 @@ impl Selection {
         }
         if let Some(text) = self.text.as_deref().map(str::to_lowercase) {
             lines.retain(|line| is_field(line) && matches(line, &text));
+            if lines.is_empty() {
+                return Err(FieldsError::NoField(text));
+            }
         }
         Ok(lines)
     }
@@ -130,5 +133,7 @@ mod tests {
             let ids: Vec<u64> = left.iter().filter_map(|line| line.get("id")?.as_u64()).collect();
             assert_eq!(ids, want, "{text}");
         }
+        let none = Selection { device: None, text: Some("Nowhere".into()) }.apply(lines()).unwrap_err();
+        assert!(none.to_string().starts_with("no field has `nowhere` in its number"), "{none}");
     }
 }

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use serde_json::Value as Json;
 
 use super::select::is_field;
+use crate::model::plain::is_plain;
 
 /// Different values that a row shows; `--json` has all.
 const SHOWN_MAX: usize = 12;
@@ -192,7 +193,7 @@ fn or_dash(text: &str) -> String {
 }
 
 fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_plain(c) { c } else { ' ' }).collect()
 }
 
 #[cfg(test)]

@@ -10,11 +10,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    Access, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, accessat, flock, fstat, openat, renameat,
-    unlinkat,
+    Access, AtFlags, CWD, FlockOperation, Mode, OFlags, accessat, flock, fstat, openat, renameat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
+
+use super::own_file::own;
 
 /// Why state could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +44,10 @@ pub enum StateDirError {
         me: u32,
     },
     /// Reading or writing the file failed.
-    #[error("state file {path}: {cause}; the directory needs room and must be writable")]
+    #[error(
+        "state file {path}: {cause}; the directory needs room and must be writable; a file that is not the agent's \
+         must go"
+    )]
     File {
         /// The file.
         path: PathBuf,
@@ -51,7 +55,10 @@ pub enum StateDirError {
         cause: io::Error,
     },
     /// Somebody else holds its lock.
-    #[error("state directory {path}: another agent uses it; give each agent its own --state-dir")]
+    #[error(
+        "state directory {path}: another agent uses it, and while both run findings are told twice; end one, or give \
+             each its own --state-dir"
+    )]
     Held {
         /// The directory.
         path: PathBuf,
@@ -103,10 +110,7 @@ impl StateDir {
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(error(errno.into())),
         };
-        let stat = fstat(&file).map_err(|errno| error(errno.into()))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(error(io::Error::new(io::ErrorKind::InvalidData, "not a regular file")));
-        }
+        own(&file).map_err(error)?;
         let mut content = Vec::new();
         if longest < file.take(longest + 1).read_to_end(&mut content).map_err(error)? as u64 {
             return Err(error(io::Error::new(
@@ -145,7 +149,11 @@ impl StateDir {
     /// An unsafe directory, a read-only disk.
     pub fn remove(&self, name: &str) -> Result<(), StateDirError> {
         let Some(dir) = self.open()? else { return Ok(()) };
-        match unlinkat(&dir, name, AtFlags::empty()) {
+        let removed = match unlinkat(&dir, name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => unlinkat(&dir, name, AtFlags::REMOVEDIR), // not ours; an empty one goes all the same
+            removed => removed,
+        };
+        match removed {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.file_error(name, errno.into())),
         }
@@ -167,15 +175,30 @@ impl StateDir {
     pub fn lock(&self) -> Result<Lock, StateDirError> {
         let dir = self.open_or_make()?;
         // Never removed: two agents could otherwise lock two files of the same name.
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR)
-            .map(File::from)
-            .map_err(|errno| self.file_error(LOCK, errno.into()))?;
+        let file = self.file_in(&dir, LOCK)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Lock { _file: file }),
             Err(Errno::WOULDBLOCK) => Err(StateDirError::Held { path: self.path.clone() }),
             Err(errno) => Err(self.file_error(LOCK, errno.into())),
         }
+    }
+
+    /// The file `name` to read and write; it and the directory are made where they are missing.
+    ///
+    /// # Errors
+    /// An unsafe directory, a full or read-only disk; a link, anything but a regular file, or somebody else's in its place.
+    pub fn open_file(&self, name: &str) -> Result<File, StateDirError> {
+        let dir = self.open_or_make()?;
+        self.file_in(&dir, name)
+    }
+
+    fn file_in(&self, dir: &File, name: &str) -> Result<File, StateDirError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let error = |cause| self.file_error(name, cause);
+        let file = openat(dir, name, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| error(errno.into()))?;
+        let file = File::from(file);
+        own(&file).map_err(error)?;
+        Ok(file)
     }
 
     /// Who has the directory now, without making or holding anything. Trap: the answer is old at once, and for a moment
@@ -191,6 +214,7 @@ impl StateDir {
             Err(Errno::NOENT) => return Ok(Use::Free),
             Err(errno) => return Err(self.file_error(LOCK, errno.into())),
         };
+        own(&file).map_err(|cause| self.file_error(LOCK, cause))?;
         match flock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => Ok(Use::Free), // and given back with the file
             Err(Errno::WOULDBLOCK) => Ok(Use::Held),
@@ -310,6 +334,37 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_may_be_somebody_elses_is_not_used() {
+        #[track_caller]
+        fn check(make: fn(&Path), want: &str) {
+            let root = TestDir::new();
+            let path = root.path().join("state");
+            let dir = StateDir::new(path.clone());
+            dir.write("other", b"x").unwrap();
+            make(&path.join(NAME));
+            for said in [dir.read(NAME, 99).err(), dir.open_file(NAME).err()] {
+                let said = said.map(|error| error.to_string()).unwrap_or_default();
+                assert!(said.contains(want), "{want}: {said}");
+            }
+            dir.remove(NAME).unwrap();
+            dir.open_file(NAME).unwrap();
+        }
+        check(|path| drop(std::os::unix::net::UnixListener::bind(path).unwrap()), "No such device");
+        check(|path| fs::hard_link(path.with_file_name("other"), path).unwrap(), "second name");
+        check(
+            |path| {
+                fs::write(path, "1\n").unwrap();
+                fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+            },
+            "others may write to it (mode 666)",
+        );
+        let missing = TestDir::new();
+        StateDir::new(missing.path().join("deep/state")).open_file(NAME).unwrap();
+        let none = StateDir::new("/proc/none".into()).open_file(NAME).unwrap_err();
+        assert!(matches!(none, StateDirError::Directory { .. }), "{none}");
+    }
+
+    #[test]
     fn a_directory_has_one_holder_at_a_time() {
         let root = TestDir::new();
         let path = root.path().join("deep/state");
@@ -321,7 +376,7 @@ mod tests {
         assert!(matches!(&refusal, StateDirError::Held { path: of } if *of == path), "{refusal:?}");
         let said = refusal.to_string();
         assert!(
-            said.contains("deep/state: another agent uses it; give each agent its own --state-dir"),
+            said.contains("deep/state: another agent uses it, and while both run findings are told twice"),
             "{said}"
         );
         dir.write(NAME, b"one").unwrap(); // the holder's own writes need no second lock

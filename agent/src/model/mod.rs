@@ -15,6 +15,7 @@ pub mod finding;
 pub mod ids;
 pub mod lock;
 pub mod operation;
+pub mod plain;
 pub mod rm;
 pub mod sample;
 pub mod signal;

@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn messages_come_out_as_they_went_in_whatever_the_pieces() {
         let orders = [
-            Order { kind: Some(order::Kind::Pause(order::Request { id: 1 })) },
-            Order { kind: Some(order::Kind::Fields(order::Request { id: u64::MAX })) },
+            Order { kind: Some(order::Kind::Pause(order::Request { id: 1, until_ns: 7 })) },
+            Order { kind: Some(order::Kind::Fields(order::Request { id: u64::MAX, until_ns: u64::MAX })) },
             Order::default(),
         ];
         let mut bytes = Vec::new();

@@ -92,6 +92,10 @@ pub struct Request {
     /// Its id.
     #[prost(uint64, tag = "1")]
     pub id: u64,
+    /// Nobody waits for the answer from then on, and it must not be done any more. Unit: nanoseconds of
+    /// CLOCK_MONOTONIC; 0: no limit.
+    #[prost(uint64, tag = "2")]
+    pub until_ns: u64,
 }
 
 /// Let go and end.

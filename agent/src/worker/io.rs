@@ -199,14 +199,16 @@ impl Talk {
                 self.threads = Threads::start(&configure, collectors, &self.link, &self.returned)
                     .map_err(|error| format!("cannot start a thread: {error}"))?;
             }
-            order::Kind::Pause(request) => self.threads.ask(Origin::Dcgm, Ask::Pause(request.id), &self.link),
+            order::Kind::Pause(request) => {
+                self.threads.ask(Origin::Dcgm, Ask::Pause(request.id), request.until_ns, &self.link);
+            }
             order::Kind::Resume(request) => {
-                self.threads.ask(Origin::Dcgm, Ask::Resume(request.id), &self.link);
+                self.threads.ask(Origin::Dcgm, Ask::Resume(request.id), request.until_ns, &self.link);
             }
             order::Kind::Fields(request) => {
                 let by_nvml = !self.queue.is_dcgm_up() && self.threads.has(Origin::Nvml);
                 let origin = if by_nvml { Origin::Nvml } else { Origin::Dcgm };
-                self.threads.ask(origin, Ask::Fields(request.id), &self.link);
+                self.threads.ask(origin, Ask::Fields(request.id), request.until_ns, &self.link);
             }
             order::Kind::End(_) => self.end(),
         }

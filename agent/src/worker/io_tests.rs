@@ -76,9 +76,10 @@ impl Agent {
 
 /// Answers every question with its own name.
 fn answering(name: &'static str) -> Collector {
-    Box::new(move |_: &Configure, link: &Link, asks: &Asks| {
+    Box::new(move |_: &Configure, link: &Link, asks: &Asks, loading| {
+        loading.end(true);
         link.send(Kind::State(State { name: name.to_owned(), up: true, ..State::default() }));
-        for ask in asks {
+        while let Ok(ask) = asks.recv() {
             match ask {
                 Ask::End => return,
                 Ask::Pause(id) | Ask::Resume(id) | Ask::Fields(id) => {
@@ -107,9 +108,9 @@ async fn it_greets_beats_answers_and_ends_in_order() {
     agent.configure().await;
     agent.until(|kind| matches!(&kind, Kind::State(s) if s.name == "dcgm").then_some(())).await;
     for (kind, want) in [
-        (order::Kind::Pause(Request { id: 1 }), "dcgm Pause(1)"),
-        (order::Kind::Resume(Request { id: 2 }), "dcgm Resume(2)"),
-        (order::Kind::Fields(Request { id: 3 }), "dcgm Fields(3)"),
+        (order::Kind::Pause(Request { id: 1, until_ns: 0 }), "dcgm Pause(1)"),
+        (order::Kind::Resume(Request { id: 2, until_ns: 0 }), "dcgm Resume(2)"),
+        (order::Kind::Fields(Request { id: 3, until_ns: 0 }), "dcgm Fields(3)"),
     ] {
         agent.order(kind).await;
         assert_eq!(agent.until(answer).await.text, want);
@@ -120,30 +121,32 @@ async fn it_greets_beats_answers_and_ends_in_order() {
 
 #[tokio::test]
 async fn fields_are_answered_by_nvml_where_dcgm_is_down() {
-    let down: Collector = Box::new(|_: &Configure, link: &Link, asks: &Asks| {
+    let down: Collector = Box::new(|_: &Configure, link: &Link, asks: &Asks, loading| {
+        loading.end(true);
         link.send(Kind::State(State { name: "dcgm".to_owned(), ..State::default() }));
         while asks.recv().is_ok_and(|ask| ask != Ask::End) {}
     });
     let mut agent = Agent::start(down, answering("nvml"), Hello::default());
     agent.configure().await;
-    agent.order(order::Kind::Fields(Request { id: 7 })).await;
+    agent.order(order::Kind::Fields(Request { id: 7, until_ns: 0 })).await;
     assert_eq!(agent.until(answer).await.text, "nvml Fields(7)");
 }
 
 #[tokio::test]
 async fn a_call_that_hangs_is_in_every_heartbeat_and_the_other_library_goes_on() {
     let (release, hold) = std::sync::mpsc::channel::<()>();
-    let hanging: Collector = Box::new(move |_: &Configure, link: &Link, _: &Asks| {
+    let hanging: Collector = Box::new(move |_: &Configure, link: &Link, _: &Asks, loading| {
+        loading.end(true);
         let call = link.begin(Origin::Dcgm, "dcgmGetLatestValues_v2", "GPU-1");
         let _ = hold.recv();
         call.end(true);
     });
     let mut agent = Agent::start(hanging, answering("nvml"), Hello::default());
     agent.configure().await;
-    let late = |kind| heartbeat(kind).and_then(|beat| beat.in_flight.into_iter().next());
+    let late = |kind| heartbeat(kind)?.in_flight.into_iter().find(|call| call.call != "dlopen");
     let first = agent.until(late).await;
     assert_eq!((&*first.call, first.origin, &*first.hw_id), ("dcgmGetLatestValues_v2", 1, "GPU-1"));
-    agent.order(order::Kind::Fields(Request { id: 1 })).await;
+    agent.order(order::Kind::Fields(Request { id: 1, until_ns: 0 })).await;
     assert_eq!(agent.until(answer).await.text, "nvml Fields(1)");
     assert_eq!(agent.until(late).await, first, "with the time it began");
     agent.order(order::Kind::End(End {})).await;
@@ -152,10 +155,49 @@ async fn a_call_that_hangs_is_in_every_heartbeat_and_the_other_library_goes_on()
 }
 
 #[tokio::test]
+async fn what_loads_a_library_is_in_flight_from_the_first_heartbeat_on() {
+    let (release, hold) = std::sync::mpsc::channel::<()>();
+    let loads: Collector = Box::new(move |_: &Configure, _: &Link, _: &Asks, loading| {
+        let _ = hold.recv();
+        loading.end(true);
+    });
+    let waits: Collector = Box::new(|_: &Configure, _: &Link, asks: &Asks, loading| {
+        while asks.recv().is_ok_and(|ask| ask != Ask::End) {}
+        loading.end(true);
+    });
+    let mut agent = Agent::start(loads, waits, Hello::default());
+    agent.configure().await;
+    let beat = agent.until(|kind| heartbeat(kind).filter(|beat| !beat.in_flight.is_empty())).await;
+    let calls: Vec<_> = beat.in_flight.iter().map(|call| (&*call.call, call.origin)).collect();
+    assert_eq!(calls, [("dlopen", 1), ("dlopen", 2)]);
+    drop(release);
+}
+
+#[tokio::test]
+async fn what_is_withdrawn_before_the_thread_takes_it_is_not_done() {
+    let (release, hold) = std::sync::mpsc::channel::<()>();
+    let busy: Collector = Box::new(move |_: &Configure, link: &Link, asks: &Asks, loading| {
+        loading.end(true);
+        let _ = hold.recv();
+        while let Ok(ask) = asks.recv() {
+            let (Ask::Pause(id) | Ask::Resume(id) | Ask::Fields(id)) = ask else { return };
+            link.send(Kind::Answer(Answer { id, done: true, ..Answer::default() }));
+        }
+    });
+    let mut agent = Agent::start(busy, answering("nvml"), Hello::default());
+    agent.configure().await;
+    agent.order(order::Kind::Pause(Request { id: 1, until_ns: 1 })).await;
+    agent.order(order::Kind::Resume(Request { id: 2, until_ns: u64::MAX })).await;
+    drop(release);
+    assert_eq!(agent.until(answer).await.id, 2);
+}
+
+#[tokio::test]
 async fn an_agent_that_does_not_read_costs_values_and_the_next_heartbeat_says_how_many() {
     const SENT: u32 = 20_000;
     let (sent, all_sent) = std::sync::mpsc::channel();
-    let flood: Collector = Box::new(move |_: &Configure, link: &Link, asks: &Asks| {
+    let flood: Collector = Box::new(move |_: &Configure, link: &Link, asks: &Asks, loading| {
+        loading.end(true);
         for key in 0..SENT {
             link.send(Kind::Samples(Samples {
                 key,
@@ -194,7 +236,7 @@ async fn it_ends_when_the_agent_is_gone_talks_nonsense_or_a_thread_returns() {
     agent.stream.write_all(&[0xff; 8]).await.unwrap();
     assert!(matches!(agent.ended().await, Ended::Fault(what) if what.contains("frame of")));
 
-    let mut agent = Agent::start(Box::new(|_, _, _| {}), answering("nvml"), Hello::default());
+    let mut agent = Agent::start(Box::new(|_, _, _, _| {}), answering("nvml"), Hello::default());
     agent.configure().await;
     assert!(
         matches!(agent.ended().await, Ended::Fault(what) if what == "the dcgm thread returned by itself")
@@ -203,7 +245,7 @@ async fn it_ends_when_the_agent_is_gone_talks_nonsense_or_a_thread_returns() {
 
 #[tokio::test]
 async fn where_another_worker_has_the_driver_it_says_so_and_touches_nothing() {
-    let never = || -> Collector { Box::new(|_, _, _| panic!("must not run")) };
+    let never = || -> Collector { Box::new(|_, _, _, _| panic!("must not run")) };
     let hello = Hello { abandoned: Some(77), ..Hello::default() };
     let mut agent = Agent::start(never(), never(), hello.clone());
     agent.configure().await;

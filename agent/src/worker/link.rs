@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+pub use super::asks::{Ask, Asks};
 pub use super::calls::Calling;
 use super::calls::Calls;
 use crate::host::mono_now;
@@ -20,22 +21,6 @@ use crate::wire::report::{self, Kind};
 const QUEUE_MAX: usize = 4_096;
 /// Values are refused from here on: what is left is for states, devices and answers.
 const VALUES_MAX: usize = 3_072;
-
-/// What a collecting thread is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// Pause profiling, and answer with this id.
-    Pause(u64),
-    /// Resume profiling, and answer with this id.
-    Resume(u64),
-    /// Say which fields there are and what they give, under this id.
-    Fields(u64),
-    /// Let go of the library and return.
-    End,
-}
-
-/// Where a collecting thread hears what it is asked.
-pub type Asks = std::sync::mpsc::Receiver<Ask>;
 
 /// Cheap to clone; clones share.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@
 //!
 //! Reading order: [`run`] → `io` (the loop) → [`link`] (what the threads share) → [`dcgm`] and [`nvml`] (the threads).
 
+pub mod asks;
 mod calls;
 pub mod cpu_list;
 pub mod dcgm;

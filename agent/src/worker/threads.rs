@@ -1,26 +1,40 @@
 //! The collecting threads: one for each vendor's library, asked by messages, never waited for.
 //!
 //! In: the configuration, and what the agent asks. Out: the threads' reports, by their [`Link`].
-//! What can go wrong: a thread hangs in a call and takes no message; its queue is bounded, and the agent is told.
+//! What can go wrong: a thread hangs in a call and takes no message; its queue is bounded, and the agent is told. A
+//! library hangs while it is loaded: the system's loader is locked then, and with it the start of threads and the
+//! first use of a thread's own memory. So the calls are noted before the threads exist, and no library is loaded
+//! before all threads have begun.
 
+use std::cell::RefCell;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
 use tokio::sync::Notify;
 
-use super::link::{Ask, Asks, Link};
+use super::asks::{Ask, Asker, Asks, asks};
+use super::link::{Calling, Link};
 use super::{dcgm, nvml};
-use crate::model::Origin;
+use crate::model::{MonoNs, Origin};
 use crate::wire::order::Configure;
 use crate::wire::report::{Answer, Kind};
 
-/// What the agent may have asked of a thread that has not taken it yet.
-const ASKS_MAX: usize = 64;
+/// The system's function that loads a library, as it is named in reports.
+pub(super) const LOAD: &str = "dlopen";
 
-/// Collects until it is asked to end.
-pub(super) type Collector = Box<dyn FnOnce(&Configure, &Link, &Asks) + Send>;
+/// Collects until it is asked to end. The call that loads the library was begun already.
+pub(super) type Collector = Box<dyn FnOnce(&Configure, &Link, &Asks, Calling) + Send>;
+
+thread_local! {
+    /// Something that is dropped with its thread: the first such thing takes the loader's lock.
+    static SETTLED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// From here on this thread needs nothing of the loader.
+fn settle() {
+    SETTLED.with_borrow_mut(|settled| settled.push(1));
+}
 
 /// One for each library.
 pub(super) struct Collectors {
@@ -50,7 +64,7 @@ pub(super) struct Threads {
 #[derive(Debug)]
 struct Thread {
     origin: Origin,
-    asks: SyncSender<Ask>,
+    asks: Asker,
     handle: JoinHandle<()>,
 }
 
@@ -69,12 +83,18 @@ impl Threads {
             (configure.dcgm, Origin::Dcgm, collectors.dcgm),
             (configure.nvml, Origin::Nvml, collectors.nvml),
         ];
+        settle();
         let configure = Arc::new(configure.clone());
+        let begun = Arc::new(Barrier::new(wanted.iter().filter(|(wanted, ..)| *wanted).count()));
         let start = |(_, origin, collector): (bool, Origin, Collector)| {
-            let (tx, asks) = sync_channel(ASKS_MAX);
+            let (tx, asks) = asks();
             let (configure, link, returned) = (Arc::clone(&configure), link.clone(), Arc::clone(returned));
+            let (begun, loading) = (Arc::clone(&begun), link.begin(origin, LOAD, ""));
             let body = move || {
-                collector(&configure, &link, &asks);
+                settle();
+                // Where a thread cannot be started the others wait here until the process ends, which is at once.
+                begun.wait();
+                collector(&configure, &link, &asks, loading);
                 returned.notify_one();
             };
             let name = format!("warpgauge-{}", origin.name());
@@ -86,11 +106,13 @@ impl Threads {
     }
 
     /// Asks the thread of `origin`; where there is none, or it takes nothing, the answer says so.
-    pub(super) fn ask(&self, origin: Origin, ask: Ask, link: &Link) {
+    /// After `until` (0: never) nobody waits for the answer, and it is withdrawn.
+    pub(super) fn ask(&self, origin: Origin, ask: Ask, until_ns: u64, link: &Link) {
+        let until = (until_ns > 0).then_some(MonoNs(until_ns));
         let thread = self.running.iter().find(|thread| thread.origin == origin);
-        let refusal = match thread.map(|thread| thread.asks.try_send(ask)) {
-            Some(Ok(())) => return,
-            Some(Err(_)) => format!("{} is busy with a call that has not come back", origin.name()),
+        let refusal = match thread.map(|thread| thread.asks.ask(ask, until)) {
+            Some(true) => return,
+            Some(false) => format!("{} is busy with a call that has not come back", origin.name()),
             None => format!("{} is switched off by the configuration", origin.name()),
         };
         if let Ask::Pause(id) | Ask::Resume(id) | Ask::Fields(id) = ask {
@@ -102,7 +124,7 @@ impl Threads {
     pub(super) fn end(&self) {
         for thread in &self.running {
             // One whose queue is full hangs; it has its time as well, and no more.
-            let _ = thread.asks.try_send(Ask::End);
+            let _ = thread.asks.ask(Ask::End, None);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The tests' process and what it says.
 //!
-//! In: the packed arguments and environment. Out: their lines as they come, their skips at the end, and whether they passed.
+//! In: the packed name, arguments and environment of the program; the tests, or a benchmark. Out: their lines as they come, their skips at the end, and whether they passed.
 //! What can go wrong: they cannot be started, or end by a signal.
 
 use std::io::{self, Read};
@@ -44,7 +44,7 @@ fn start() -> io::Result<Child> {
         fs::read_to_string(&path).map_err(|e| about(&path, e))
     };
     let (arguments, environment) = (read("arguments")?, read("environment")?);
-    let program = format!("{FOLDER}/warpgauge-tests");
+    let program = format!("{FOLDER}/{}", read("program")?);
     let mut command = Command::new(&program);
     command.args(arguments.lines()).current_dir("/").env_clear();
     command.envs(environment.lines().filter_map(|line| line.split_once('=')));

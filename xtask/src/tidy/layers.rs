@@ -17,11 +17,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("correlate", &["model", "config", "telemetry"]), // no `host`: it does no input or output
     ("enrich", &["model", "host", "config", "telemetry"]),
     ("export", &["model", "host", "config", "telemetry"]), // no `sources`: it cannot reach back
+    ("runtime", &[]),
     ("logging", &["config", "host", "export", "telemetry"]),
     ("control", &["sources", "host", "config", "telemetry", "model"]),
     ("supervise", &["sources", "model", "host", "telemetry"]),
     ("doctor", &["sources", "model", "host", "config", "wire", "control"]),
-    ("fields", &["sources", "host", "config", "control"]),
+    ("fields", &["sources", "model", "host", "config", "control"]),
 ];
 
 pub(super) fn check(file: &Source) -> Vec<String> {

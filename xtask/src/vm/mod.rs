@@ -132,11 +132,20 @@ impl Prepared {
             }
         };
         let kernels = [kernel].into();
-        let asked =
-            Asked { kernel: kernels, filter: String::new(), keep: false, accel: Accel::Tcg, driver: None };
+        let asked = Asked {
+            kernel: kernels,
+            filter: WITH_ALL_TESTS.to_owned(),
+            keep: false,
+            accel: Accel::Tcg,
+            driver: None,
+        };
         run_kernel(kernel, &files, self, &asked).map(Some)
     }
 }
+
+/// What runs with all other tests: the guest, the driver's double, the doctor, and a hung call that is told. The rest of them
+/// starts many agents, each of which needs the better part of a minute under emulation; `vm-test` runs them.
+const WITH_ALL_TESTS: &str = "in_vm::smoke::";
 
 /// One kernel's tests.
 #[derive(Debug, Default)]
@@ -169,31 +178,105 @@ fn run_kernel(kernel: Kernel, files: &KernelFiles, prepared: &Prepared, asked: &
     let modules = modules::build(kernel, files, &sources, tools, &kept("modules"))?;
     let names = programs.names(&asked.filter)?;
     ensure!(!names.is_empty(), "no test's name contains {:?}", asked.filter);
-    let folder = kept("run").join(kernel.name());
-    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let initramfs = folder.join("initramfs.cpio");
-    fs::write(&initramfs, packed(kernel, programs, &modules, &names)?)
-        .with_context(|| format!("writing {}", initramfs.display()))?;
-    let console = folder.join("console.log");
-    let machine =
-        Machine { tools, accel: asked.accel, kernel: &files.image, initramfs: &initramfs, console: &console };
-    let show = |text: &str| println!("[{}] {text}", kernel.name());
-    let mut results = Results::default();
-    let mut end = qemu::run(&machine, &mut results, show)?;
-    if end == End::NotUp {
-        // under emulation about one start in a hundred hangs before the first program; no test has run yet
-        println!("[{}] the guest did not start; trying once more", kernel.name());
-        results = Results::default();
-        end = qemu::run(&machine, &mut results, show)?;
-    }
-    let outcome = judge(end, &results, &names, kernel, &console);
+    let guest = Guest { kernel, image: &files.image, tools, accel: asked.accel };
+    let (end, results) = guest.run(&packed(kernel, programs, &modules, &names)?)?;
+    let outcome = judge(end, &results, &names, &guest);
     if !asked.keep && outcome.failed == 0 {
-        fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+        guest.remove()?;
     }
     Ok(outcome)
 }
 
+/// A machine of one kernel.
+struct Guest<'a> {
+    kernel: Kernel,
+    image: &'a Path,
+    tools: &'a Tools,
+    accel: Accel,
+}
+
+impl Guest<'_> {
+    /// File system and console.
+    fn folder(&self) -> PathBuf {
+        kept("run").join(self.kernel.name())
+    }
+
+    /// Starts it with this file system, and shows what it says to its end.
+    fn run(&self, packed: &[u8]) -> Result<(End, Results)> {
+        let folder = self.folder();
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let initramfs = folder.join("initramfs.cpio");
+        fs::write(&initramfs, packed).with_context(|| format!("writing {}", initramfs.display()))?;
+        let (console, name) = (folder.join("console.log"), self.kernel.name());
+        let Self { image, tools, accel, .. } = *self;
+        let machine = Machine { tools, accel, kernel: image, initramfs: &initramfs, console: &console };
+        let show = |text: &str| println!("[{name}] {text}");
+        let mut results = Results::default();
+        let mut end = qemu::run(&machine, &mut results, show)?;
+        if end == End::NotUp {
+            // under emulation about one start in a hundred hangs before the first program; no test has run yet
+            println!("[{name}] the guest did not start; trying once more");
+            results = Results::default();
+            end = qemu::run(&machine, &mut results, show)?;
+        }
+        Ok((end, results))
+    }
+
+    fn remove(&self) -> Result<()> {
+        let folder = self.folder();
+        fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))
+    }
+
+    /// Says how it ended, with the end of its console.
+    fn say(&self, end: End) {
+        let why = match end {
+            End::Passed => "says that it passed",
+            End::Failed => "says that it failed",
+            End::NotUp => "did not start, twice",
+            End::TimedOut => "was not done in time",
+            End::Gone => "panicked or turned itself off",
+            End::Qemu(_) => "was ended by QEMU",
+        };
+        let name = self.kernel.name();
+        println!("[{name}] the guest {why} ({end:?}); its console:");
+        let console = fs::read(self.folder().join("console.log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&console).into_owned();
+        let lines: Vec<&str> = text.lines().collect();
+        for line in lines.iter().skip(lines.len().saturating_sub(CONSOLE_LINES)) {
+            println!("[{name}]   {}", line.trim_end());
+        }
+    }
+}
+
+/// Runs one program, which was built already, in a machine with the driver's double, and shows what it says.
+pub(crate) fn run_program(
+    name: &'static str,
+    program: PathBuf,
+    arguments: &[String],
+    kernel: Kernel,
+) -> Result<()> {
+    let tools = Prepared::tools().context("no virtual machine can be had here")?;
+    let _turn = take_turn()?;
+    let files = packages::kernel(kernel, &kept("packages"))?;
+    let sources = workspace::path("tests/nvidia-sim");
+    let modules = modules::build(kernel, &files, &sources, &tools, &kept("modules"))?;
+    let programs = Programs::only(name, program)?;
+    let guest = Guest { kernel, image: &files.image, tools: &tools, accel: Accel::Tcg };
+    let (end, _) = guest.run(&packed_with(kernel, &programs, &modules, arguments)?)?;
+    if end != End::Passed {
+        guest.say(end);
+        bail!("{name} failed on {}", kernel.name());
+    }
+    guest.remove()
+}
+
 fn packed(kernel: Kernel, programs: &Programs, modules: &Path, names: &[String]) -> Result<Vec<u8>> {
+    let mut arguments = vec!["--test-threads=1".to_owned(), "--exact".to_owned()];
+    arguments.extend_from_slice(names);
+    packed_with(kernel, programs, modules, &arguments)
+}
+
+fn packed_with(kernel: Kernel, programs: &Programs, modules: &Path, arguments: &[String]) -> Result<Vec<u8>> {
     let mut packed = Initramfs::default();
     programs.pack(&mut packed, &kept("stripped"))?;
     for name in modules::NAMES {
@@ -203,8 +286,6 @@ fn packed(kernel: Kernel, programs: &Programs, modules: &Path, names: &[String])
             packed.add_file(&format!("{variant}/{name}"), &modules.join(variant).join(name))?;
         }
     }
-    let mut arguments = vec!["--test-threads=1".to_owned(), "--exact".to_owned()];
-    arguments.extend_from_slice(names);
     let environment = [
         ("WARPGAUGE_VM", kernel.name()),
         // the tests' stand-in for the real Collector is packed
@@ -213,32 +294,20 @@ fn packed(kernel: Kernel, programs: &Programs, modules: &Path, names: &[String])
         ("PATH", "/bin:/warpgauge"),
         ("RUST_BACKTRACE", "1"),
     ];
-    programs::add_orders(&mut packed, &arguments, &environment);
+    programs.add_orders(&mut packed, arguments, &environment);
     packed.bytes()
 }
 
 /// Says what went wrong, and counts.
-fn judge(end: End, results: &Results, names: &[String], kernel: Kernel, console: &Path) -> Outcome {
+fn judge(end: End, results: &Results, names: &[String], guest: &Guest<'_>) -> Outcome {
+    let kernel = guest.kernel;
     let missing = results.missing(names);
     let mut failed = results.failed.len() + missing.len();
     if end != End::Passed {
         failed = failed.max(1);
     }
     if failed != 0 {
-        let why = match end {
-            End::Passed => "says that it passed",
-            End::Failed => "says that it failed",
-            End::NotUp => "did not start, twice",
-            End::TimedOut => "was not done in time",
-            End::Gone => "panicked or turned itself off",
-            End::Qemu(_) => "was ended by QEMU",
-        };
-        println!("[{}] the guest {why} ({end:?}); its console:", kernel.name());
-        let text = String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned();
-        let lines: Vec<&str> = text.lines().collect();
-        for line in lines.iter().skip(lines.len().saturating_sub(CONSOLE_LINES)) {
-            println!("[{}]   {}", kernel.name(), line.trim_end());
-        }
+        guest.say(end);
         if let Some(running) = &results.running {
             println!("[{}] while {running} ran", kernel.name());
         }

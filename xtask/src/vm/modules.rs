@@ -1,7 +1,7 @@
 //! The driver's double as modules of a kernel.
 //!
 //! In: the sources (`tests/nvidia-sim`), the kernel's headers. Out: `nvidia.ko` and `nvidia-uvm.ko`, with the description
-//! of their types where the kernel takes one, and below [`UNTRACED`] both with an RM that cannot be traced; kept by kernel
+//! of their types where the kernel takes one, and in a folder of each of [`VARIANTS`] both of that variant; kept by kernel
 //! and sources. The host's own compiler builds them.
 //! What can go wrong: the compiler is missing or refuses; its words are shown.
 

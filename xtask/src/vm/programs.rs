@@ -16,29 +16,26 @@ use crate::{build_ebpf, shell, workspace};
 /// Where they lie in the guest, all in one folder: the tests look beside themselves.
 const FOLDER: &str = "warpgauge";
 const TESTS: &str = "warpgauge-tests";
-const AGENT: &str = "warpgauge";
 /// Beside the tests.
-const PROGRAMS: [&str; 5] =
-    ["otlp-receiver", "ioctl-victim", "driver-caller", "libdcgm_sim.so", "libnvml_sim.so"];
+const PROGRAMS: [&str; 6] =
+    ["warpgauge", "otlp-receiver", "ioctl-victim", "driver-caller", "libdcgm_sim.so", "libnvml_sim.so"];
 /// Of this machine, where it has them: to start an agent with fewer rights.
 const OF_THE_MACHINE: [&str; 1] = ["setpriv"];
 /// Tests that are meant for the guest are in this module.
 pub(crate) const MODULE: &str = "in_vm::";
 
-/// The agent and what it loads kernel programs with are optimized for the guest: under emulation an agent's start takes
-/// a third of the time then. Their dependencies are those of every other build.
-const OPTIMIZED: [&str; 3] = ["warpgauge", "aya", "aya-obj"];
-
 /// Programs that were built.
 #[derive(Debug)]
 pub(crate) struct Programs {
-    tests: PathBuf,
-    agent: PathBuf,
+    /// What is to run, and its name in the guest.
+    main: PathBuf,
+    name: &'static str,
+    beside: Vec<PathBuf>,
     init: PathBuf,
 }
 
 impl Programs {
-    /// Builds all of them.
+    /// Builds the tests and all that they start.
     pub(crate) fn build() -> Result<Self> {
         build_ebpf::run()?;
         // the whole workspace, so that crates have the same features as in every other build of it
@@ -49,14 +46,21 @@ impl Programs {
         if !built.status.success() {
             bail!("cargo build ended with {}", built.status);
         }
-        let tests = test_program(&String::from_utf8_lossy(&built.stdout), TESTS)
+        let main = test_program(&String::from_utf8_lossy(&built.stdout), TESTS)
             .context("cargo does not name the tests' program")?;
-        Ok(Self { tests, agent: build_agent()?, init: build_init()? })
+        let built = workspace::target().join("debug");
+        let beside = PROGRAMS.map(|name| built.join(name)).to_vec();
+        Ok(Self { main, name: TESTS, beside, init: build_init()? })
+    }
+
+    /// One program that was built already, and what makes a system for it.
+    pub(crate) fn only(name: &'static str, main: PathBuf) -> Result<Self> {
+        Ok(Self { main, name, beside: Vec::new(), init: build_init()? })
     }
 
     /// The tests for the guest whose names contain this.
     pub(crate) fn names(&self, filter: &str) -> Result<Vec<String>> {
-        let listed = shell::output(Command::new(&self.tests).args(["--list", "--format", "terse", MODULE]))?;
+        let listed = shell::output(Command::new(&self.main).args(["--list", "--format", "terse", MODULE]))?;
         let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
         Ok(names
             .filter(|name| name.starts_with(MODULE) && name.contains(filter))
@@ -67,10 +71,11 @@ impl Programs {
     /// All of them, stripped, with their libraries.
     pub(crate) fn pack(&self, into: &mut Initramfs, scratch: &Path) -> Result<()> {
         fs::create_dir_all(scratch).with_context(|| format!("making {}", scratch.display()))?;
-        let built = workspace::target().join("debug");
-        let mut programs = vec![(format!("{FOLDER}/{TESTS}"), self.tests.clone())];
-        programs.push((format!("{FOLDER}/{AGENT}"), self.agent.clone()));
-        programs.extend(PROGRAMS.map(|name| (format!("{FOLDER}/{name}"), built.join(name))));
+        let mut programs = vec![(format!("{FOLDER}/{}", self.name), self.main.clone())];
+        programs.extend(self.beside.iter().filter_map(|program| {
+            let name = program.file_name()?.to_string_lossy();
+            Some((format!("{FOLDER}/{name}"), program.clone()))
+        }));
         let found =
             OF_THE_MACHINE.iter().filter_map(|name| Some((format!("bin/{name}"), shell::which(name)?)));
         programs.extend(found);
@@ -86,28 +91,19 @@ impl Programs {
         into.add("etc/hosts", b"127.0.0.1 localhost vm\n".to_vec());
         Ok(())
     }
-}
 
-/// Tells the packed tests what to do.
-pub(crate) fn add_orders(into: &mut Initramfs, arguments: &[String], environment: &[(&str, &str)]) {
-    let pairs: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    into.add(&format!("{FOLDER}/arguments"), arguments.join("\n").into_bytes());
-    into.add(&format!("{FOLDER}/environment"), pairs.join("\n").into_bytes());
-}
-
-/// A copy, since the next build of the workspace puts its own in the same place.
-fn build_agent() -> Result<PathBuf> {
-    let arguments = ["build", "--quiet", "--workspace", "--bin", AGENT];
-    let mut cargo = shell::command("cargo", &arguments);
-    for package in OPTIMIZED {
-        cargo.arg("--config").arg(format!("profile.dev.package.{package}.opt-level=1"));
+    /// Tells what is to run there, and how.
+    pub(crate) fn add_orders(
+        &self,
+        into: &mut Initramfs,
+        arguments: &[String],
+        environment: &[(&str, &str)],
+    ) {
+        let pairs: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        into.add(&format!("{FOLDER}/program"), self.name.as_bytes().to_vec());
+        into.add(&format!("{FOLDER}/arguments"), arguments.join("\n").into_bytes());
+        into.add(&format!("{FOLDER}/environment"), pairs.join("\n").into_bytes());
     }
-    shell::run(&mut cargo)?;
-    let (built, kept) = (workspace::program(AGENT), workspace::path("target/vm/agent"));
-    fs::create_dir_all(&kept).with_context(|| format!("making {}", kept.display()))?;
-    let copy = kept.join(AGENT);
-    fs::copy(&built, &copy).with_context(|| format!("copying {}", built.display()))?;
-    Ok(copy)
 }
 
 /// Statically linked, as no other program of the workspace is: hence a target folder of its own.

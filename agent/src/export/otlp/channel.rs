@@ -10,12 +10,14 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Response, Status};
 
 use super::retry::{self, Verdict};
 use crate::config::OtlpConfig;
+use crate::model::plain::is_plain;
 
 /// An OTLP configuration that cannot work.
 #[derive(Debug, thiserror::Error)]
@@ -192,6 +194,8 @@ pub struct Failure {
     pub what: String,
     /// No answer came in time: the connection is not to be trusted any more.
     pub hung: bool,
+    /// Nobody was asked: this process, or the node, has no file descriptor left for a connection.
+    pub no_descriptors: bool,
 }
 
 /// Waits for the answer of a call, at most `timeout`.
@@ -207,18 +211,35 @@ pub async fn answer<T>(
         Ok(Err(status)) => {
             let below = std::error::Error::source(&status);
             let what = format!("{:?}: {}", status.code(), chain(words(status.message()), below));
-            Err(Failure { verdict: retry::judge(&status), what, hung: false })
+            let verdict = retry::judge(&status);
+            Err(Failure { verdict, what, hung: false, no_descriptors: no_descriptors(below) })
         }
         Err(_) => {
             let what = format!("no answer within {timeout:?}");
-            Err(Failure { verdict: Verdict::Retry(None), what, hung: true })
+            Err(Failure { verdict: Verdict::Retry(None), what, hung: true, no_descriptors: false })
         }
     }
 }
 
-/// What the other side said, fit for a log line: no control characters, and not without end.
+/// Whether an error of the system that says so lies under this one.
+fn no_descriptors(mut below: Option<&(dyn std::error::Error + 'static)>) -> bool {
+    while let Some(error) = below {
+        let of_system = error.downcast_ref::<io::Error>();
+        if matches!(of_system.and_then(Errno::from_io_error), Some(Errno::MFILE | Errno::NFILE)) {
+            return true;
+        }
+        // The source of an error that wraps another is that one's source.
+        let wrapped = of_system
+            .and_then(io::Error::get_ref)
+            .map(|wrapped| wrapped as &(dyn std::error::Error + 'static));
+        below = wrapped.or_else(|| error.source());
+    }
+    false
+}
+
+/// What the other side said, fit for a log line: no control or format characters, and not without end.
 pub fn words(said: &str) -> String {
-    said.chars().filter(|c| !c.is_control()).take(300).collect()
+    said.chars().filter(|c| is_plain(*c)).take(300).collect()
 }
 
 /// An error with all that lies under it: "transport error" alone says nothing.
@@ -284,6 +305,16 @@ mod tests {
     fn what_the_other_side_says_is_cut_and_cleaned() {
         assert_eq!(words("a\u{1b}[2J\nb"), "a[2Jb");
         assert_eq!(words(&"x".repeat(5_000)).len(), 300);
+    }
+
+    #[tokio::test]
+    async fn descriptors_that_ran_out_are_not_taken_for_a_collector_that_is_away() {
+        for (errno, want) in [(Errno::MFILE, true), (Errno::NFILE, true), (Errno::CONNREFUSED, false)] {
+            let deep = io::Error::other(io::Error::other(io::Error::from(errno)));
+            let call = async { Err::<Response<()>, _>(Status::from_error(Box::new(deep))) };
+            let failure = answer(Duration::from_secs(1), call).await.unwrap_err();
+            assert_eq!(failure.no_descriptors, want, "{failure:?}");
+        }
     }
 
     #[tokio::test]

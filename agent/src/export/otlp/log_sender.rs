@@ -88,6 +88,11 @@ impl LogSender {
         Ok(Self { shared, stop, task: tokio::spawn(worker.run()) })
     }
 
+    /// Nobody sends any more, though it was not told to stop: a panic.
+    pub fn is_dead(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Takes a record; never waits.
     pub fn emit(&self, record: &Record) {
         let bytes = encode::record(record).encode_to_vec();
@@ -356,7 +361,7 @@ impl Worker {
         };
         self.shared.queue().give_back();
         self.shared.numbers.retries.add(1);
-        self.setup.reach.lost(Sender::Logs, &self.setup.connector.config().endpoint, &failure.what);
+        self.setup.reach.lost(Sender::Logs, &self.setup.connector.config().endpoint, &failure);
         if failure.hung
             && let Ok(client) = client(&self.setup)
         {

@@ -82,6 +82,11 @@ impl MetricSender {
         Ok(Self { slot, stop, task: tokio::spawn(worker.run()), numbers, settled })
     }
 
+    /// Nobody sends any more, though it was not told to stop: a panic.
+    pub fn is_dead(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Hands over the newest batch; never waits. One that has not left yet is dropped, counted.
     pub fn offer(&self, batch: Batch) {
         self.numbers.emitted.add(batch.len());
@@ -288,7 +293,7 @@ impl Worker {
             }
             return Ok(());
         };
-        self.setup.reach.lost(Sender::Metrics, &self.setup.connector.config().endpoint, &failure.what);
+        self.setup.reach.lost(Sender::Metrics, &self.setup.connector.config().endpoint, &failure);
         if failure.hung
             && let Ok(client) = client(&self.setup)
         {

@@ -80,6 +80,11 @@ impl Otlp {
         Ok(Self { logs, metrics })
     }
 
+    /// A sender has ended, though it was not told to: a panic. What it had is kept by [`Self::finish`].
+    pub fn is_dead(&self) -> bool {
+        self.logs.is_dead() || self.metrics.is_dead()
+    }
+
     /// Takes a record; never waits.
     pub fn emit(&self, record: &Record) {
         self.logs.emit(record);

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use super::channel::Failure;
+
 /// Shared by the senders.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
@@ -24,9 +26,18 @@ pub enum Sender {
 
 impl Reach {
     /// This sender got no answer; returns whether it was said.
-    pub fn lost(&self, sender: Sender, endpoint: &str, what: &str) -> bool {
+    pub fn lost(&self, sender: Sender, endpoint: &str, failure: &Failure) -> bool {
         let first = self.without.fetch_or(sender as u8, Ordering::Relaxed) == 0;
-        if first {
+        let what = &failure.what;
+        if first && failure.no_descriptors {
+            tracing::warn!(
+                reason = "no_descriptors",
+                endpoint,
+                what,
+                remedy = "raise the limit of open files (LimitNOFILE, ulimit -n), or fs.file-max of the node",
+                "No file descriptor is left to reach the Collector: log records wait, bounded; counters stay exact."
+            );
+        } else if first {
             tracing::warn!(
                 reason = "unreachable",
                 endpoint,
@@ -51,20 +62,27 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::otlp::retry::Verdict;
 
     #[test]
     fn an_outage_is_said_once_and_so_is_its_end() {
         let reach = Reach::default();
+        let refused = Failure {
+            verdict: Verdict::Retry(None),
+            what: "refused".to_owned(),
+            hung: false,
+            no_descriptors: false,
+        };
         let said = [
             reach.found(Sender::Logs),
-            reach.lost(Sender::Metrics, "c", "refused"),
-            reach.lost(Sender::Logs, "c", "refused"),
-            reach.lost(Sender::Logs, "c", "refused"),
+            reach.lost(Sender::Metrics, "c", &refused),
+            reach.lost(Sender::Logs, "c", &refused),
+            reach.lost(Sender::Logs, "c", &refused),
             reach.found(Sender::Metrics),
-            reach.lost(Sender::Metrics, "c", "refused"),
+            reach.lost(Sender::Metrics, "c", &refused),
             reach.found(Sender::Metrics),
             reach.found(Sender::Logs),
-            reach.lost(Sender::Logs, "c", "refused"),
+            reach.lost(Sender::Logs, "c", &refused),
         ];
         assert_eq!(said, [false, true, false, false, false, false, false, true, true]);
     }

@@ -4,6 +4,7 @@
 //! What can go wrong: an unknown prefix stays; the parsers search, so that only the record's text is longer.
 
 use super::scan::Scan;
+use crate::model::plain::is_plain;
 
 /// The message without the prefixes of dmesg (`[12.5]`, `[Mon Jan  1 …]`, `[T97]`, `<4>`, `kern  :warn  :`, ISO time),
 /// syslog (`Nov 22 18:29:55 host kernel:`) and raw kmsg (`4,1,2,-;`).
@@ -21,15 +22,14 @@ pub fn message(line: &str) -> &str {
     scan.0
 }
 
-/// The text without control characters and without the marks that reorder text; line breaks and tabs become blanks.
+/// The text without control and format characters, such as the marks that reorder text; line breaks and tabs become blanks.
 pub fn plain(text: &str) -> String {
     if text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
         return text.to_owned(); // nearly always
     }
     let keep = |c: char| match c {
         '\n' | '\r' | '\t' => Some(' '),
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' => None,
-        c => (!c.is_control()).then_some(c),
+        c => is_plain(c).then_some(c),
     };
     text.chars().filter_map(keep).collect()
 }

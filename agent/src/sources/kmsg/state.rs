@@ -84,8 +84,8 @@ pub struct StateFile {
     previous: Previous,
     errors: Counter,
     start: Mutex<Start>,
-    /// Held while writing, so that writes never overlap: whether the last one failed, and was logged.
-    failing: Mutex<bool>,
+    /// Held while writing, so that writes never overlap: what was logged last, if it is still so.
+    failing: Mutex<String>,
 }
 
 /// Where reading starts: what is written until something was read.
@@ -120,7 +120,7 @@ impl StateFile {
         match read.and_then(|bytes| bytes.map(|bytes| Content::parse(&bytes)).transpose()) {
             Ok(Some(content)) if content.boot_id == file.boot_id => file.previous = content.previous(),
             Ok(_) => {}
-            Err(error) => file.report(&error),
+            Err(error) => file.tell(&mut lock(&file.failing), &error),
         }
         file.begin(file.previous.resume, file.previous.backlog_until);
         file
@@ -142,6 +142,16 @@ impl StateFile {
         tracing::warn!(%error, "the kernel log's place is not kept across restarts as it should be");
     }
 
+    /// The same, logged once as long as it stays so: reading and writing fail alike.
+    fn tell(&self, said: &mut String, error: &StateError) {
+        let words = error.to_string();
+        if *said == words {
+            return self.errors.add(1);
+        }
+        self.report(error);
+        *said = words;
+    }
+
     /// Writes how far `delivery` is. Blocks on the disk. Returns whether the file is written (or none is wanted).
     pub fn save(&self, delivery: &Delivery) -> bool {
         let Some(dir) = &self.dir else { return true };
@@ -157,12 +167,8 @@ impl StateFile {
             .map_err(StateError::from)
             .and_then(|bytes| Ok(dir.write(NAME, &bytes)?));
         match &written {
-            Ok(()) => *failing = false,
-            Err(_) if *failing => self.errors.add(1),
-            Err(error) => {
-                *failing = true;
-                self.report(error);
-            }
+            Ok(()) => failing.clear(),
+            Err(error) => self.tell(&mut failing, error),
         }
         written.is_ok()
     }
@@ -289,10 +295,15 @@ mod tests {
         let state = dir.path().join("state");
         fs::write(&state, "in the way").unwrap();
         let file = StateFile::load(Some(state.clone()), &dir.host("b"), &telemetry);
+        let said = || lock(&file.failing).clone();
+        let at_first = said();
+        assert!(at_first.contains("Not a directory"), "{at_first}");
         assert!(!file.save(&delivered(&[(1, false)])) && !file.save(&delivered(&[(1, false)])));
+        assert_eq!(said(), at_first, "the same words are logged once");
         assert_eq!(errors.get(), 3);
         fs::remove_file(&state).unwrap();
         assert!(file.save(&delivered(&[(1, false)])));
+        assert_eq!(said(), "");
         assert_eq!((errors.get(), load(&dir, "b").0.previous().resume), (3, Some(2)));
     }
 

@@ -27,6 +27,7 @@ pub mod majors;
 pub mod map_bytes;
 pub mod object;
 pub mod offsets;
+mod prepare;
 pub mod processes;
 pub mod readings;
 pub mod refusal;
@@ -46,18 +47,14 @@ pub mod upkeep;
 pub mod verify;
 pub mod watch;
 
-use std::fs;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
-use warpgauge_ebpf::ioctl_type::TypeSet;
-use warpgauge_ebpf::prefix::Prefix;
 
 use crate::config::ProbesConfig;
-use crate::host::cgroup_hierarchy::{self, Hierarchy};
 use crate::host::{HostRoot, mono_now};
 use crate::model::Signal;
 use crate::model::signal::SourceState;
@@ -65,20 +62,15 @@ use crate::telemetry::Telemetry;
 
 use super::worker::board::Board;
 use super::{Exit, Lack, Outlet, Source};
-use attached::Driver;
-use btf::Btf;
 use cost::Budget;
-use groups::Group;
 use in_flight::Tracker;
-use kernel::{Kernel, Support};
+use kernel::Support;
 use load_error::{LoadError, RIGHTS};
-use majors::Majors;
-use object::{Loaded, Settings};
-use offsets::Offsets;
+use prepare::{Ready, prepare};
 use refusal::Refusal;
 use report::Report;
 use schedule::Order;
-use tactics::{Choice, PROBES, Probe};
+use tactics::{Choice, Probe};
 use thread_files::ThreadFiles;
 use unload::UnloadAttempt;
 use upkeep::Upkeep;
@@ -111,15 +103,6 @@ pub struct Probes {
 /// Nothing is ever sent: only the end of a channel tells.
 #[derive(Clone, Copy, Debug)]
 pub enum Never {}
-
-/// What is known and at work before the first signal.
-struct Ready {
-    kernel: Kernel,
-    driver: Driver,
-    group: Group,
-    majors: Majors,
-    loaded: Loaded,
-}
 
 impl Probes {
     /// Touches nothing yet.
@@ -210,16 +193,7 @@ impl Probes {
     ) -> Exit {
         let host_pids = ready.kernel.host_pids;
         if host_pids == Support::No {
-            let source = SourceState {
-                name: "pid_namespace".to_owned(),
-                up: false,
-                reason: Some("foreign".to_owned()),
-                late: None,
-            };
-            tracing::warn!(
-                "procfs is of another pid namespace: no attribution by pid (run with the host's, hostPID)"
-            );
-            outlet.offer(Signal::Source { at: mono_now(), source });
+            tell_foreign(outlet);
         }
         let lost_returns = self.telemetry.counter("warpgauge.probe.lost_returns", &[]);
         // apart from the loop below, which waits where the pipeline is full; ends with this run
@@ -276,7 +250,12 @@ impl Probes {
             }
         };
         upkeep.retract();
-        // The kernel takes some ten milliseconds to let go of each event: not on the runtime's threads.
+        self.detach(watch, &exit).await;
+        exit
+    }
+
+    /// The kernel takes some ten milliseconds to let go of each event: not on the runtime's threads.
+    async fn detach(&self, watch: Watch, exit: &Exit) {
         let attached = self.attached.clone();
         let detaching = tokio::task::spawn_blocking(move || {
             drop(watch);
@@ -286,8 +265,21 @@ impl Probes {
         if !matches!(exit, Exit::Stopped) {
             let _ = detaching.await; // a panic there is said by itself, and leaves nothing to be done here
         }
-        exit
     }
+}
+
+/// The numbers that the programs see mean other processes here.
+fn tell_foreign(outlet: &Outlet) {
+    let source = SourceState {
+        name: "pid_namespace".to_owned(),
+        up: false,
+        reason: Some("foreign".to_owned()),
+        late: None,
+    };
+    tracing::warn!(
+        "procfs is of another pid namespace: no attribution by pid (run with the host's, hostPID)"
+    );
+    outlet.offer(Signal::Source { at: mono_now(), source });
 }
 
 /// Loads and attaches everything for a moment, and says what became of each probe. Blocks for up to some seconds.
@@ -324,99 +316,6 @@ fn exit(errors: Vec<LoadError>, locked_down: bool) -> Exit {
         }
     }
     Exit::Unavailable(lacks)
-}
-
-/// Everything up to programs at work; else everything that is missing, so that it can be mended in one go.
-fn prepare(config: &ProbesConfig, host: &HostRoot) -> Result<Ready, Vec<LoadError>> {
-    if !config.enabled {
-        return Err(vec![LoadError::Disabled]);
-    }
-    if !object::is_built() {
-        return Err(vec![LoadError::NotBuilt]);
-    }
-    let mut missing = Vec::new();
-    let mut need = |error: LoadError| missing.push(error);
-    let kernel = Kernel::look(host, tactics::events());
-    if kernel.tracefs.is_none() {
-        need(if kernel.tracefs_denied { LoadError::TracefsDenied } else { LoadError::NoTracefs });
-    }
-    let prefix = Prefix::new(config.open_prefix.as_bytes());
-    if prefix.is_none() {
-        need(LoadError::Prefix(config.open_prefix.clone()));
-    }
-    let hierarchy = cgroup_hierarchy::read(host, config.cgroup).map_err(|error| need(error.into())).ok();
-    let btf = read_btf(host).map_err(need).ok();
-    let (Some(prefix), Some(hierarchy), Some(btf), true) = (prefix, hierarchy, btf, missing.is_empty())
-    else {
-        return Err(missing);
-    };
-    load(config, host, kernel, prefix, &hierarchy, &btf).map_err(|error| vec![error])
-}
-
-fn read_btf(host: &HostRoot) -> Result<Btf, LoadError> {
-    let path = host.sys("kernel/btf/vmlinux");
-    let bytes = fs::read(&path).map_err(|source| LoadError::NoBtf { path, source })?;
-    Ok(Btf::parse(bytes)?)
-}
-
-fn load(
-    config: &ProbesConfig,
-    host: &HostRoot,
-    kernel: Kernel,
-    open_prefix: Prefix,
-    hierarchy: &Hierarchy,
-    btf: &Btf,
-) -> Result<Ready, LoadError> {
-    let offsets = Offsets::resolve(btf, hierarchy.version)?;
-    for member in offsets.missing() {
-        tracing::warn!(
-            member,
-            "this kernel lacks something that one probe looks at; the others are not affected"
-        );
-    }
-    let devices = fs::read_to_string(host.proc("devices")).unwrap_or_default();
-    let majors = match &config.majors {
-        Some(numbers) => Majors::configured(numbers),
-        None => Majors::of_nvidia(&devices),
-    };
-    if config.majors.is_none() && !devices.contains("nvidia") {
-        tracing::warn!(
-            reason = "no_driver",
-            what = "no nvidia device in /proc/devices",
-            remedy = "load the NVIDIA driver; its calls are watched from then on",
-            "This node has no NVIDIA driver now; there is nothing to watch yet."
-        );
-    }
-    let settings = Settings {
-        slow_ns: u64::try_from(SLOW.as_nanos()).unwrap_or(u64::MAX),
-        own_pid: own_pid(host),
-        hierarchy: hierarchy.version,
-        open_prefix,
-        // what is foreign to NVIDIA's driver may be the very thing to a device somebody names
-        foreign_types: if config.majors.is_some() { TypeSet::EMPTY } else { TypeSet::FOREIGN },
-    };
-    let driver = upkeep::look_at_driver(host);
-    let group = Group::own(host, settings.own_pid);
-    if let Some(tracefs) = &kernel.tracefs {
-        let cleared = group.clear_stale(tracefs, host, kernel.host_pids);
-        if cleared.removed > 0 {
-            tracing::info!(events = cleared.removed, "kprobe events of agents that are gone were removed");
-        }
-        if let Some((events, error)) = cleared.kept {
-            tracing::warn!(events, error, "kprobe events of agents that are gone could not be removed");
-        }
-    }
-    let loaded = Loaded::new(&kernel, &driver, &PROBES, group, &offsets, &settings, majors.array())?;
-    warpgauge_ebpf::heap::give_back();
-    let watched: Vec<u32> = majors.array().into_iter().filter(|major| *major != 0).collect();
-    tracing::info!(cgroups = %hierarchy.mount.display(), majors = ?watched, "kernel programs are loaded");
-    Ok(Ready { kernel, driver, group, majors, loaded })
-}
-
-/// The agent's number as kernel programs see it: procfs of the host answers in the host's numbers.
-fn own_pid(host: &HostRoot) -> u32 {
-    let link = fs::read_link(host.proc("self")).ok();
-    link.and_then(|link| link.to_str()?.parse().ok()).unwrap_or_else(std::process::id)
 }
 
 #[cfg(test)]

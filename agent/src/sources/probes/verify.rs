@@ -1,6 +1,6 @@
 //! Every program of the object, as this kernel sees it: loaded, not put to work, and gone again.
 //!
-//! In: the embedded object, offsets and settings. Out: one [`Verdict`] per program, with what its check cost the kernel.
+//! In: the embedded object, offsets and settings. Out: one [`Verdict`] per program, with its sizes.
 //! What can go wrong: the object itself is refused, or a map of it; then there are no verdicts.
 
 use aya::Ebpf;
@@ -16,9 +16,23 @@ use super::offsets::Offsets;
 pub struct Verdict {
     /// Name of the program.
     pub program: &'static str,
-    /// Instructions that the verifier went through, or why the program was refused.
-    pub outcome: Result<Option<u32>, LoadError>,
+    /// Its sizes, or why the program was refused.
+    pub outcome: Result<Size, LoadError>,
 }
+
+/// How long a program is, by the kernel's own count.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Instructions that the verifier went through; kernels below 5.16 do not say.
+    pub verified: Option<u32>,
+    /// Instructions of the program once it was verified; `None` for whoever may not look.
+    pub instructions: Option<u32>,
+    /// Machine code. Unit: bytes; 0 where it is interpreted, and for whoever may not look.
+    pub machine_code: u32,
+}
+
+/// Every instruction of eBPF, in bytes.
+const INSTRUCTION: u32 = 8;
 
 /// Loads one program after the other. Takes up to a few seconds.
 ///
@@ -30,7 +44,7 @@ pub fn every_program(offsets: &Offsets, settings: &Settings) -> Result<Vec<Verdi
     PROGRAMS.iter().map(|program| program.name).map(verdict).collect()
 }
 
-fn verify(ebpf: &mut Ebpf, name: &'static str) -> Result<Result<Option<u32>, LoadError>, LoadError> {
+fn verify(ebpf: &mut Ebpf, name: &'static str) -> Result<Result<Size, LoadError>, LoadError> {
     let program = ebpf.program_mut(name).ok_or(LoadError::Missing(name))?;
     let info = match program {
         Program::TracePoint(program) => program.load().and_then(|()| program.info()),
@@ -38,5 +52,10 @@ fn verify(ebpf: &mut Ebpf, name: &'static str) -> Result<Result<Option<u32>, Loa
         _ => return Err(LoadError::Missing(name)),
     };
     let refused = |error: ProgramError| LoadError::of_program(name, &error);
-    Ok(info.map(|info: ProgramInfo| info.verified_instruction_count()).map_err(refused))
+    let size = |info: ProgramInfo| Size {
+        verified: info.verified_instruction_count(),
+        instructions: info.size_translated().map(|bytes| bytes / INSTRUCTION),
+        machine_code: info.size_jitted(),
+    };
+    Ok(info.map(size).map_err(refused))
 }

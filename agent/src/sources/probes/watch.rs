@@ -93,7 +93,7 @@ impl Watch {
         telemetry: &Telemetry,
     ) -> Self {
         let began_ns = mono_now().0.saturating_add(suspended_ns());
-        let processes = Processes::new(began_ns, super::own_pid(&host));
+        let processes = Processes::new(began_ns, super::prepare::own_pid(&host));
         Self {
             loaded,
             host,

@@ -26,6 +26,8 @@ pub struct BadLine {
 const TICK: Duration = Duration::from_millis(250);
 /// Most ticks between two lines, so that a hostile `t` cannot keep the agent busy: longer gaps tick more slowly.
 const TICKS_MAX: u64 = 4_096;
+/// So many lines without one in the format: it is no recording.
+const STRANGE_MAX: usize = 20;
 /// Longest line read; a sample has 200 bytes.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -34,7 +36,7 @@ const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// # Errors
 /// When `input` cannot be read. Lines that are not in the format do not stop it: they are returned.
 pub fn replay(mut input: impl BufRead, mut push: impl FnMut(Signal)) -> io::Result<Vec<BadLine>> {
-    let mut bad = Vec::new();
+    let (mut bad, mut good) = (Vec::new(), false);
     let mut now = MonoNs(0);
     let mut bytes = Vec::new();
     for number in 1.. {
@@ -45,6 +47,7 @@ pub fn replay(mut input: impl BufRead, mut push: impl FnMut(Signal)) -> io::Resu
         match std::str::from_utf8(&bytes).map_err(|e| e.to_string()).and_then(line::parse) {
             Ok(None) => {}
             Ok(Some(signal)) => {
+                good = true;
                 tick(now, signal.at(), &mut push);
                 now = now.max(signal.at());
                 let ended = matches!(signal, Signal::End { .. });
@@ -55,6 +58,14 @@ pub fn replay(mut input: impl BufRead, mut push: impl FnMut(Signal)) -> io::Resu
             }
             Err(problem) => bad.push(BadLine { line: number, problem }),
         }
+        if !good && bad.len() >= STRANGE_MAX {
+            break;
+        }
+    }
+    if !good && let Some(first) = bad.first() {
+        // One word on all of them.
+        let problem = format!("this is not a recording: one JSON object per line ({})", first.problem);
+        bad = vec![BadLine { line: first.line, problem }];
     }
     push(Signal::End { at: now });
     Ok(bad)
@@ -106,6 +117,19 @@ mod tests {
             signals("{\"t\":0,\"exit\":{\"pid\":7}}\nnot json\n{\"t\":0.1,\"exit\":{\"pid\":8}}");
         assert_eq!(signals.len(), 3, "two exits and the end");
         assert_eq!(bad.iter().map(|b| b.line).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn what_is_no_recording_is_told_in_one_line() {
+        let strange = "# a document\n".repeat(STRANGE_MAX);
+        for text in ["one line\n".to_owned(), format!("{strange}{{\"t\":0,\"exit\":{{\"pid\":7}}}}\n")] {
+            let (signals, bad) = signals(&text);
+            assert!(matches!(signals[..], [Signal::End { .. }]), "{signals:?}");
+            assert_eq!((bad.len(), bad[0].line), (1, 1));
+            assert!(bad[0].problem.starts_with("this is not a recording: one JSON object per line ("));
+        }
+        let (_, bad) = signals("{\"t\":0,\"exit\":{\"pid\":7}}\nx\ny\n");
+        assert_eq!(bad.len(), 2, "a recording with bad lines is one");
     }
 
     #[test]

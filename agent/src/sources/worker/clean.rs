@@ -1,7 +1,9 @@
 //! Texts of the worker, made harmless: they come from foreign libraries and reach terminals, labels and logs.
 //!
-//! In: any text. Out: a bounded one without control characters, or `None` where nothing is left.
+//! In: any text. Out: a bounded one without control and format characters, or `None` where nothing is left.
 //! What can go wrong: nothing; what does not fit is cut off.
+
+use crate::model::plain::is_plain;
 
 /// Characters of a text for people.
 const TEXT_MAX: usize = 512;
@@ -32,7 +34,7 @@ pub fn identity(raw: &str) -> Option<&str> {
 }
 
 fn cut(raw: &str, most: usize) -> Option<String> {
-    let clean: String = raw.chars().filter(|c| !c.is_control()).take(most).collect();
+    let clean: String = raw.chars().filter(|c| is_plain(*c)).take(most).collect();
     let clean = clean.trim();
     (!clean.is_empty()).then(|| clean.to_owned())
 }
@@ -44,7 +46,8 @@ mod tests {
     #[test]
     fn nothing_harmful_and_nothing_endless_passes() {
         assert_eq!(text(" NVIDIA\u{1b}[31m H100\n"), Some("NVIDIA[31m H100".to_owned()));
-        assert_eq!(text("\0\u{7}"), None);
+        assert_eq!(text("\0\u{7}\u{202e}"), None);
+        assert_eq!(text("H100\u{202e}gpj\u{2066}.x"), Some("H100gpj.x".to_owned()));
         assert_eq!(name(&"x".repeat(1_000)).map(|n| n.len()), Some(NAME_MAX));
         assert_eq!(word("no_library").as_deref(), Some("no_library"));
         for bad in ["", "No", "a b", "a\n", &"x".repeat(33)] {

@@ -107,6 +107,12 @@ impl Deadlines {
         self.in_flight.iter_mut().for_each(|flight| flight.call.began = flight.call.began.max(self.born));
     }
 
+    /// A library's thread said how it is, which it does between two calls: what was in flight came back. The next
+    /// heartbeat knows of a newer one.
+    pub fn spoke(&mut self, name: &str) {
+        self.in_flight.retain(|flight| flight.origin.name() != name);
+    }
+
     /// The worker was ordered to end and has `within` for it.
     pub fn ending(&mut self, now: MonoNs, within: Duration) {
         let kill_at = now.after(within);
@@ -122,6 +128,11 @@ impl Deadlines {
     /// Whether it was told to end.
     pub fn is_ending(&self) -> bool {
         self.stage != Stage::Working
+    }
+
+    /// How long the worker has lived, but for what was stood still of it.
+    pub fn age(&self, now: MonoNs) -> Duration {
+        counted(&self.stood_still, now, self.born)
     }
 
     /// Names of the calls that are late now, the oldest of each library.
@@ -324,6 +335,7 @@ mod tests {
         deadlines.look(ms(1_750), &mut steps);
         deadlines.look(ms(100_000), &mut steps);
         assert_eq!(steps, [], "neither silent nor late after 98 s of nothing");
+        assert_eq!(deadlines.age(ms(100_000)), Duration::from_millis(1_750), "nor older");
         deadlines.heartbeat(ms(100_100), flight());
         deadlines.look(ms(100_250), &mut steps);
         assert_eq!(steps, [], "the worker tells the call's true begin");
@@ -337,6 +349,19 @@ mod tests {
             starved.look(ms(now), &mut steps);
         }
         assert!(steps.contains(&Step::Terminate), "who is looked at rarely is ended late, but is ended");
+    }
+
+    #[test]
+    fn a_thread_that_spoke_after_its_call_does_not_hang_in_it() {
+        let mut deadlines = Deadlines::new(ms(0));
+        let flight = |origin| Flight { origin, call: call("dlopen", 0) };
+        deadlines.heartbeat(ms(10), vec![flight(Origin::Dcgm), flight(Origin::Nvml)]);
+        deadlines.spoke("dcgm");
+        let mut steps = Vec::new();
+        (0..=3_100).step_by(100).for_each(|now| deadlines.look(ms(now), &mut steps));
+        let silent = LateCall { call: SILENT.to_owned(), hw_id: None, began: ms(10) };
+        let want = [Step::Late(Origin::Nvml, call("dlopen", 0)), Step::Late(Origin::Dcgm, silent)];
+        assert_eq!(steps, want);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Requests to the worker: who asks, and who gets the answers.
 //!
 //! In: requests of the control socket. Out: orders with an id, and the answers back to who asked.
-//! What can go wrong: no worker, or one that does not answer: the asker is told, or sees the end of the answers.
+//! What can go wrong: no worker, or one that does not answer: the asker is told, or sees the end of the answers, and
+//! the order is withdrawn. One that was taken just before is done all the same; its effect is not forgotten.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::clean;
+use crate::host::mono_now;
 use crate::model::MonoNs;
 use crate::wire::order::{self, Request};
 use crate::wire::report::Answer;
@@ -22,7 +24,11 @@ const ANSWERS_MAX: usize = 256;
 /// All answers to one request; the longest, the fields of all devices, has a few 100 kB. Unit: bytes.
 const BYTES_MAX: usize = 4 << 20;
 /// A worker that has not answered by then will not.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// An order that the worker has not begun by then is not done: sooner than the asker gives up.
+const WITHDRAWN: Duration = Duration::from_secs(19);
+/// Requests that nobody waits for any more, of which a late answer tells what became of them.
+const GIVEN_UP_MAX: usize = 256;
 
 /// What can be asked of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +51,8 @@ pub struct Desk {
 #[derive(Debug)]
 pub struct Asked {
     question: Question,
+    /// From then on it must not be done any more.
+    until: MonoNs,
     answers: mpsc::Sender<Answer>,
 }
 
@@ -61,11 +69,17 @@ impl Desk {
     /// Asks; the answers come out of the channel, which ends after the last one. `None`: nobody takes questions.
     pub async fn ask(&self, question: Question) -> Option<mpsc::Receiver<Answer>> {
         let (answers, rx) = mpsc::channel(ANSWERS_MAX);
-        self.tx.send(Asked { question, answers }).await.ok().map(|()| rx)
+        let until = mono_now().after(WITHDRAWN);
+        self.tx.send(Asked { question, until, answers }).await.ok().map(|()| rx)
     }
 }
 
 impl Asked {
+    /// What is asked.
+    pub fn question(&self) -> Question {
+        self.question
+    }
+
     /// It cannot be answered.
     pub fn refuse(self, why: &str) {
         let answer = Answer { id: 0, done: false, text: why.to_owned(), more: false };
@@ -78,7 +92,8 @@ impl Asked {
 struct Waiting {
     since: MonoNs,
     question: Question,
-    answers: mpsc::Sender<Answer>,
+    /// `None`: who asked was told that it takes too long.
+    answers: Option<mpsc::Sender<Answer>>,
     /// What its answers may still have. Unit: bytes.
     room: usize,
 }
@@ -93,19 +108,28 @@ pub struct Pending {
 impl Pending {
     /// The order for a question; `None`: too many, refused.
     pub fn order(&mut self, now: MonoNs, asked: Asked) -> Option<order::Kind> {
-        self.waiting.retain(|_, asker| now.since(asker.since).is_none_or(|waited| waited < PATIENCE));
-        if self.waiting.len() >= PENDING_MAX {
+        for asker in self.waiting.values_mut() {
+            if now.since(asker.since).is_some_and(|waited| waited >= PATIENCE) {
+                asker.answers = None;
+            }
+        }
+        if self.waiting.values().filter(|asker| asker.answers.is_some()).count() >= PENDING_MAX {
             asked.refuse("too many requests at once");
             return None;
         }
+        while self.waiting.len() >= GIVEN_UP_MAX + PENDING_MAX {
+            self.waiting.pop_first();
+        }
         self.last_id += 1;
         let id = self.last_id;
-        let Asked { question, answers } = asked;
+        let Asked { question, until, answers } = asked;
+        let answers = Some(answers);
         self.waiting.insert(id, Waiting { since: now, question, answers, room: BYTES_MAX });
+        let request = Request { id, until_ns: until.0 };
         Some(match question {
-            Question::Pause => order::Kind::Pause(Request { id }),
-            Question::Resume => order::Kind::Resume(Request { id }),
-            Question::Fields => order::Kind::Fields(Request { id }),
+            Question::Pause => order::Kind::Pause(request),
+            Question::Resume => order::Kind::Resume(request),
+            Question::Fields => order::Kind::Fields(request),
         })
     }
 
@@ -116,8 +140,10 @@ impl Pending {
         let Some(room) = asker.room.checked_sub(answer.text.len()) else {
             answer.text = format!("the worker's answer has more than {BYTES_MAX} bytes");
             (answer.done, answer.more) = (false, false);
-            // Who asked has gone, or sees the end of the answers.
-            let _ = asker.answers.try_send(answer.clone());
+            if let Some(answers) = &asker.answers {
+                // Who asked has gone, or sees the end of the answers.
+                let _ = answers.try_send(answer.clone());
+            }
             self.waiting.remove(&answer.id);
             return None;
         };
@@ -130,7 +156,7 @@ impl Pending {
         let paused = paused.filter(|_| answer.done && !answer.more);
         let (id, more) = (answer.id, answer.more);
         answer.text.retain(|c| c == '\n' || !c.is_control());
-        let lost = asker.answers.try_send(answer).is_err();
+        let lost = asker.answers.as_ref().is_some_and(|answers| answers.try_send(answer).is_err());
         if lost || !more {
             self.waiting.remove(&id);
         }
@@ -141,6 +167,7 @@ impl Pending {
     pub fn refuse_all(&mut self, why: &str) {
         let text = clean::text(why).unwrap_or_default();
         for (id, Waiting { answers, .. }) in std::mem::take(&mut self.waiting) {
+            let Some(answers) = answers else { continue };
             // Who asked has gone, or sees the end of the answers.
             let _ = answers.try_send(Answer { id, done: false, text: text.clone(), more: false });
         }
@@ -166,9 +193,13 @@ mod tests {
         let mut pending = Pending::default();
         let (first, mut to_first) = asked(&desk, &mut questions).await;
         let (second, mut to_second) = asked(&desk, &mut questions).await;
-        let order = |id| Some(order::Kind::Fields(Request { id }));
-        assert_eq!(pending.order(MonoNs(0), first), order(1));
-        assert_eq!(pending.order(MonoNs(0), second), order(2));
+        let order = |id, asked: &Asked| {
+            assert!(mono_now().after(WITHDRAWN) >= asked.until && WITHDRAWN < PATIENCE);
+            Some(order::Kind::Fields(Request { id, until_ns: asked.until.0 }))
+        };
+        let (to_be_first, to_be_second) = (order(1, &first), order(2, &second));
+        assert_eq!(pending.order(MonoNs(0), first), to_be_first);
+        assert_eq!(pending.order(MonoNs(0), second), to_be_second);
         pending.answer(answer(1, "{}\n\u{1b}{}", true));
         pending.answer(answer(1, "", false));
         pending.answer(answer(1, "too late", false));
@@ -218,6 +249,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_a_late_answer_did_is_known_though_nobody_waits_for_it() {
+        let (desk, mut questions) = desk();
+        let mut pending = Pending::default();
+        let mut answers = desk.ask(Question::Pause).await.unwrap();
+        pending.order(MonoNs(0), questions.recv().await.unwrap()).unwrap();
+        let (other, _answers) = asked(&desk, &mut questions).await;
+        pending.order(MonoNs(0).after(PATIENCE), other).unwrap();
+        assert_eq!(answers.recv().await, None, "the asker was told that it took too long");
+        assert_eq!(pending.answer(answer(1, "", false)), Some(true), "it is paused all the same");
+        assert_eq!(pending.answer(answer(1, "", false)), None, "once");
+    }
+
+    #[tokio::test]
     async fn requests_are_bounded_and_forgotten_in_time() {
         let (desk, mut questions) = desk();
         let mut pending = Pending::default();
@@ -232,5 +276,10 @@ mod tests {
         let (asked, _answers) = asked(&desk, &mut questions).await;
         assert!(pending.order(MonoNs(0).after(PATIENCE), asked).is_some());
         assert_eq!(kept[0].recv().await, None, "the asker sees the end");
+        for n in 2..1_000 {
+            let (asked, _answers) = self::asked(&desk, &mut questions).await;
+            pending.order(MonoNs(0).after(PATIENCE * n), asked).unwrap();
+        }
+        assert_eq!(pending.waiting.len(), GIVEN_UP_MAX + PENDING_MAX, "who gave up is forgotten one day");
     }
 }

@@ -7,12 +7,16 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+use rustix::fs::Access;
 
 use super::board::Standing;
 use super::clean;
 use super::spawn::{Process, Program, start_here};
 use super::states::States;
+use crate::config::Config;
 use crate::host::mono_now;
 use crate::model::{MonoNs, Origin};
 use crate::wire::order::{Configure, End, Request};
@@ -67,6 +71,14 @@ pub enum When {
     AtOnce,
     /// This long after the first values came.
     AfterValues(Duration),
+}
+
+/// Where the agent's workers have their lock, for a look of this user. A folder that is not made yet holds none, and
+/// one that this user cannot write to is another user's agent's: the worker would only complain of it.
+pub fn lock_dir(config: &Config) -> Option<&Path> {
+    let may_write =
+        |dir: &&Path| dir.is_dir() && rustix::fs::access(*dir, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    config.state_dir.as_deref().or(config.run_dir.as_deref()).filter(may_write)
 }
 
 /// Starts a worker, looks, and ends it.
@@ -137,7 +149,7 @@ impl Watcher {
             }
             if self.may_ask(when) {
                 self.asked = true;
-                if say(&mut socket, order::Kind::Fields(Request { id: FIELDS })).is_err() {
+                if say(&mut socket, order::Kind::Fields(Request { id: FIELDS, until_ns: 0 })).is_err() {
                     return crashed(process);
                 }
             }

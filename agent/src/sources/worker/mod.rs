@@ -20,6 +20,7 @@ pub mod inventory;
 pub mod look;
 pub mod memory;
 pub mod orders;
+mod output;
 pub mod refused;
 mod session;
 pub mod spawn;
@@ -27,6 +28,7 @@ pub mod states;
 pub mod tell;
 pub mod throttle;
 pub mod undelivered;
+mod unlisted;
 pub mod values;
 
 use std::path::{Path, PathBuf};
@@ -45,8 +47,8 @@ use crate::telemetry::{Counter, Gauge, Telemetry};
 use abandoned::Abandoned;
 use board::Board;
 use desk::Questions;
-use ended::{ENDED, Ended, Why};
-use hold::{AutoTake, DriverHold};
+use ended::{ENDED, Ended, HELD, Restarts, Why};
+use hold::{AutoTake, DriverHold, Seen};
 use intake::Intake;
 use orders::Before;
 use refused::Refused;
@@ -62,44 +64,27 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The /proc of the agent's own pid namespace, which its children are in.
 const PROC: &str = "/proc";
 
-const RELEASED: Without = Without {
-    pid: 0,
-    reason: "released",
-    what: "the driver was let go of, so that it can be unloaded",
-    remedy: "`warpgauge driver take` takes it again",
-};
+const RELEASED: Without = Without::of(
+    "released",
+    "the driver was let go of, so that it can be unloaded",
+    "`warpgauge driver take` takes it again",
+);
 /// No fault: who reads the state is told that values pause, and nobody is alarmed.
-const REPLACED: Without = Without {
-    pid: 0,
-    reason: REPLACEMENT,
-    what: "the worker has outgrown its memory budget and is exchanged for a new one",
-    remedy: "nothing; if it happens often, raise worker.memory_limit, or update the vendor's libraries",
-};
-/// No fault yet: a former agent's worker that was told to end with it, and has not.
-const HELD: Without = Without {
-    pid: 0,
-    reason: "held",
-    what: "another worker has the driver and is ending",
-    remedy: "nothing yet; if it stays, another agent with the same state directory may run on this node",
-};
-const ABANDONED: Without = Without {
-    pid: 0,
-    reason: "abandoned",
-    what: "a worker hangs in the kernel and cannot be ended; no new one may touch the driver meanwhile",
-    remedy: "look at the kernel log for XIDs and hung tasks; the GPU may need a reset, the node a restart",
-};
-const CRASH_LOOP: Without = Without {
-    pid: 0,
-    reason: "crash_loop",
-    what: "the worker process ends again and again; the next one is started later",
-    remedy: "look at the lines before this one; a vendor's library may crash: try another engine, or worker.dcgm: false",
-};
-const NO_START: Without = Without {
-    pid: 0,
-    reason: "no_start",
-    what: "the worker process cannot be started",
-    remedy: "look at the line before this one; the node may be out of processes or memory",
-};
+const REPLACED: Without = Without::of(
+    REPLACEMENT,
+    "the worker has outgrown its memory budget and is exchanged for a new one",
+    "nothing; if it happens often, raise worker.memory_limit, or update the vendor's libraries",
+);
+const ABANDONED: Without = Without::of(
+    "abandoned",
+    "a worker hangs in the kernel and cannot be ended; no new one may touch the driver meanwhile",
+    "look at the kernel log for XIDs and hung tasks; the GPU may need a reset, the node a restart",
+);
+const NO_START: Without = Without::of(
+    "no_start",
+    "the worker process cannot be started",
+    "look at the line before this one; the node may be out of processes or memory",
+);
 
 /// The source.
 #[derive(Debug)]
@@ -111,6 +96,11 @@ pub struct Worker {
     abandoned: Option<Given>,
     auto: Option<AutoTake>,
     restarts: Restarts,
+    /// Why the last worker ended, or was none: said while the next one has to wait.
+    last: Option<Without>,
+    /// Lines of the worker that were left out, and its end for who reads them.
+    output_dropped: Counter,
+    ended: CancellationToken,
 }
 
 /// What outlives one worker.
@@ -136,15 +126,6 @@ struct Gauges {
     cpu_user: Counter,
     cpu_system: Counter,
     abandoned: Gauge,
-}
-
-#[derive(Debug)]
-struct Restarts {
-    crashed: Counter,
-    hung: Counter,
-    memory: Counter,
-    protocol: Counter,
-    start: Counter,
 }
 
 /// A worker that was given up. Our own child is waited for, so that the kernel can forget it.
@@ -179,7 +160,6 @@ impl Worker {
         let Parts { config, host, lock_dir, hold, questions, board } = parts;
         let refused = Refused::new(telemetry);
         let cpu = |mode| telemetry.counter("warpgauge.worker.cpu.time", &[("cpu.mode", mode)]);
-        let restarts = |reason| telemetry.counter("warpgauge.worker.restarts", &[("reason", reason)]);
         let shared = Shared {
             intake: Intake::new(Pid(std::process::id()), refused.clone()),
             states: States::new(config.dcgm, config.nvml),
@@ -205,13 +185,10 @@ impl Worker {
             spawner: None,
             abandoned: None,
             auto: None,
-            restarts: Restarts {
-                crashed: restarts("crashed"),
-                hung: restarts("hung"),
-                memory: restarts("memory"),
-                protocol: restarts("protocol"),
-                start: restarts("start"),
-            },
+            last: None,
+            output_dropped: telemetry.counter("warpgauge.worker.output.dropped", &[]),
+            ended: CancellationToken::new(),
+            restarts: Restarts::new(telemetry),
         }
     }
 
@@ -246,25 +223,27 @@ impl Worker {
         if let Some((reason, since)) = self.shared.hold.now().released {
             let auto = self.auto.get_or_insert_with(|| AutoTake::new(since));
             auto.began_at(since);
-            let module = self.host.sys("module/nvidia").exists();
-            if !reason.is_automatic() || !auto.look(now, module) {
+            if !reason.is_automatic() || !auto.look(now, Seen::look(&self.host, reason)) {
                 return Some(RELEASED);
             }
             self.shared.hold.take_after(reason);
         }
         self.auto = None;
-        (!self.shared.throttle.wait(now).is_zero()).then_some(CRASH_LOOP)
+        let wait = self.shared.throttle.wait(now);
+        let again_s = u64::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u64::MAX);
+        (again_s > 0).then(|| Without { again_s, ..self.last.clone().unwrap_or(Why::Crashed.waiting()) })
     }
 
     /// Waits for a change, for at most a moment; refuses what is asked meanwhile.
     async fn wait(&mut self, why: Without, outlet: &Outlet) {
+        let refusal = format!("there is no worker: {}; {}", why.words(), why.remedy);
         self.shared.states.none(why);
         self.tell(outlet).await;
         let mut hold = self.shared.hold.subscribe();
         tokio::select! {
             _ = hold.changed() => {}
             Some(asked) = self.shared.questions.recv() => {
-                asked.refuse(&format!("there is no worker: {}; {}", why.words(), why.remedy));
+                asked.refuse(&refusal);
             }
             () = tokio::time::sleep(LOOK) => {}
         }
@@ -280,7 +259,11 @@ impl Worker {
             self.spawner = Some(Spawner::new()?);
         }
         let Some(spawner) = &self.spawner else { return Err(std::io::ErrorKind::NotFound.into()) };
-        let (process, socket) = spawner.start(self.program.clone()).await?;
+        let (mut process, socket) = spawner.start(self.program.clone()).await?;
+        self.ended = CancellationToken::new();
+        if let Some(pipe) = process.output() {
+            tokio::spawn(output::log(pipe, process.pid(), self.output_dropped.clone(), self.ended.clone()));
+        }
         Ok((process, UnixStream::from_std(socket)?))
     }
 
@@ -298,7 +281,9 @@ impl Worker {
                 self.restarts.start.add(1);
                 self.shared.hold.set_worker(false);
                 self.shared.throttle.ended(mono_now());
-                self.shared.states.none(NO_START);
+                let why = Without { detail: error.to_string(), ..NO_START };
+                self.last = Some(why.clone());
+                self.shared.states.none(why);
                 return self.tell(outlet).await;
             }
         };
@@ -320,15 +305,10 @@ impl Worker {
 
     /// Books the end of a worker.
     fn ended(&mut self, ended: Ended, process: Process) {
+        self.ended.cancel();
         let now = mono_now();
-        let counter = match ended.why {
-            Why::Stopped | Why::Released | Why::Held(_) => None,
-            Why::Crashed => Some(&self.restarts.crashed),
-            Why::Replaced | Why::TooBig => Some(&self.restarts.memory),
-            Why::Hung => Some(&self.restarts.hung),
-            Why::Protocol => Some(&self.restarts.protocol),
-        };
-        counter.into_iter().for_each(|counter| counter.add(1));
+        self.restarts.of(ended.why).into_iter().for_each(|counter| counter.add(1));
+        self.last = Some(ended.why.waiting());
         match ended.why {
             Why::Stopped | Why::Released => {}
             Why::Replaced => self.shared.throttle.replaced(now),
@@ -371,6 +351,13 @@ impl Source for Worker {
                 what: "the worker is switched off by the configuration".to_owned(),
                 remedy: "set worker.enabled to true, and worker.dcgm or worker.nvml",
             }]);
+        }
+        if self.shared.config.dcgm {
+            for what in unlisted::words(&self.shared.config.groups) {
+                let remedy =
+                    "correct it in worker.groups, unless the installed DCGM is newer than this agent";
+                warn!(reason = "unlisted_field", what, remedy, "A configured field may not exist.");
+            }
         }
         while !stop.is_cancelled() {
             match self.blocked() {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::Shared;
-use super::deadline::{Deadlines, Step};
+use super::deadline::{Deadlines, LATE, Step};
 use super::desk::Pending;
 use super::ended::{ENDED, Ended, Why};
 use super::hold::Reason;
@@ -143,8 +143,13 @@ impl<'a> Session<'a> {
                 }
                 _ = hold.changed() => {}
                 Some(asked) = self.shared.questions.recv(), if self.why.is_none() => {
-                    let order = self.pending.order(mono_now(), asked);
-                    order.into_iter().for_each(|order| self.order(order));
+                    match self.shared.states.refusal(asked.question()) {
+                        Some(why) => asked.refuse(&why),
+                        None => {
+                            let order = self.pending.order(mono_now(), asked);
+                            order.into_iter().for_each(|order| self.order(order));
+                        }
+                    }
                 }
                 _ = stream.writable(), if open && !self.out.is_empty() => open = self.write(&stream),
                 _ = stream.readable(), if open => open = self.read(&stream).await != Read::Closed,
@@ -201,6 +206,9 @@ impl<'a> Session<'a> {
         }
         let mut steps = Vec::new();
         self.deadlines.look(mono_now(), &mut steps);
+        if self.deadlines.age(mono_now()) >= LATE {
+            self.shared.states.overdue();
+        }
         for step in steps {
             match step {
                 Step::Late(origin, call) => self.shared.states.late(origin, Some(call)),
@@ -336,6 +344,7 @@ impl<'a> Session<'a> {
             Aside::State(state) => {
                 // What was said before belongs before the change of state.
                 self.shared.tell.signals(self.outlet, signals).await;
+                self.deadlines.spoke(&state.name);
                 if !self.shared.states.report(state) {
                     self.shared.refused.invalid.add(1);
                 }

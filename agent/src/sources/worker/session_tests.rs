@@ -194,6 +194,32 @@ fn order_end() -> order::End {
 }
 
 #[tokio::test]
+async fn a_wanted_source_that_nothing_is_heard_of_is_told_and_its_questions_are_refused_at_once() {
+    let born = MonoNs(mono_now().0.saturating_sub(2_500_000_000));
+    let mut worker = Played::with(config(), DriverHold::default(), sleep(), born);
+    worker.order().await;
+    worker.up("nvml").await;
+    let beat = |in_flight| Kind::Heartbeat(Heartbeat { in_flight, ..Heartbeat::default() });
+    worker.report(beat(Vec::new())).await;
+    let slow = worker.source().await;
+    assert_eq!((&*slow.name, slow.reason.as_deref(), slow.late), ("dcgm", Some("slow"), None));
+    let mut answers = worker.desk.ask(Question::Fields).await.unwrap();
+    assert!(matches!(worker.order().await, order::Kind::Fields(_)), "NVML may tell them");
+    let call = InFlight { call: "dlopen".to_owned(), origin: 1, began_ns: born.0, ..InFlight::default() };
+    worker.report(beat(vec![call])).await;
+    let late = worker.source().await.late.unwrap();
+    assert_eq!(late.call, "dlopen");
+    let mut refused = worker.desk.ask(Question::Pause).await.unwrap();
+    let said = soon("a refusal", refused.recv()).await.unwrap();
+    assert_eq!((said.done, &*said.text), (false, "dcgm: dlopen has not come back; ask again when it has"));
+    worker.report(Kind::Answer(Answer { id: 1, done: true, text: "{}".to_owned(), more: false })).await;
+    assert_eq!(soon("an answer", answers.recv()).await.unwrap().text, "{}");
+    worker.stop.cancel();
+    assert_eq!(worker.order().await, order::Kind::End(order_end()), "the worker was never asked to pause");
+    worker.ended().await;
+}
+
+#[tokio::test]
 async fn a_closed_socket_is_told_at_once_and_the_process_does_not_live_on() {
     let mut worker = Played::start(config()).await;
     worker.up("dcgm").await;
@@ -262,7 +288,9 @@ async fn above_its_memory_budget_it_is_ordered_to_end() {
 async fn questions_reach_the_worker_and_end_with_it() {
     let mut worker = Played::start(config()).await;
     let mut first = worker.desk.ask(Question::Pause).await.unwrap();
-    assert_eq!(worker.order().await, order::Kind::Pause(order::Request { id: 1 }));
+    let order = worker.order().await;
+    let order::Kind::Pause(request) = &order else { panic!("{order:?}") };
+    assert!(request.id == 1 && request.until_ns > mono_now().0, "{request:?}");
     worker.report(Kind::Answer(Answer { id: 1, done: true, text: "paused".to_owned(), more: false })).await;
     assert_eq!(soon("an answer", first.recv()).await.unwrap().text, "paused");
     let mut second = worker.desk.ask(Question::Fields).await.unwrap();

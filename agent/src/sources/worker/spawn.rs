@@ -1,6 +1,6 @@
 //! Starting workers, by a thread that lives as long as the source.
 //!
-//! In: what to start. Out: the process, and the agent's end of its socket.
+//! In: what to start. Out: the process, the agent's end of its socket, and of the pipe that is its standard error.
 //! A child is told when its parent *thread* ends (PR_SET_PDEATHSIG), and threads of the runtime come and go: so one
 //! thread starts all workers and does nothing else. What can go wrong: the system has no room for a process.
 
@@ -14,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
+
+use super::output;
 
 /// The agent's own file, even if it was replaced on the disk meanwhile.
 const OWN_FILE: &str = "/proc/self/exe";
@@ -41,6 +43,7 @@ impl Program {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    output: Option<OwnedFd>,
 }
 
 type Answer = io::Result<(Process, UnixStream)>;
@@ -82,25 +85,32 @@ impl Spawner {
 }
 
 fn start(program: &Program) -> Answer {
-    let (process, socket) = start_here(program)?;
+    let (process, socket) = spawn(program)?;
     socket.set_nonblocking(true)?;
     Ok((process, socket))
 }
 
-/// Starts a worker that ends with the calling *thread*; its socket blocks.
+/// Starts a worker that ends with the calling *thread*; its socket blocks. What it writes goes to standard error.
 ///
 /// # Errors
 /// What the system says.
 pub fn start_here(program: &Program) -> Answer {
+    let (mut process, socket) = spawn(program)?;
+    process.output().into_iter().for_each(output::show);
+    Ok((process, socket))
+}
+
+fn spawn(program: &Program) -> Answer {
     let (ours, theirs) = UnixStream::pair()?;
+    let (output, written) = output::ends()?;
     let mut command = Command::new(&program.file);
     command.arg0("warpgauge").arg("worker").arg("--parent").arg(std::process::id().to_string());
     if let Some(lock) = &program.lock {
         command.arg("--lock").arg(lock);
     }
     command.env_clear().envs(kept(std::env::vars_os()));
-    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).stderr(Stdio::inherit());
-    Ok((Process { child: command.spawn()? }, ours))
+    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).stderr(written);
+    Ok((Process { child: command.spawn()?, output: Some(output) }, ours))
 }
 
 fn kept(all: impl Iterator<Item = (OsString, OsString)>) -> impl Iterator<Item = (OsString, OsString)> {
@@ -114,7 +124,12 @@ impl Process {
     /// Any process, for a test that plays the worker itself.
     #[cfg(test)]
     pub(super) fn of(child: Child) -> Self {
-        Self { child }
+        Self { child, output: None }
+    }
+
+    /// The pipe with what it writes to standard error; once.
+    pub(super) fn output(&mut self) -> Option<OwnedFd> {
+        self.output.take()
     }
 
     /// Its pid.

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::board::Board;
 use super::desk::desk;
 use super::ended::{Ended, Why};
-use super::hold::{DriverHold, Reason};
+use super::hold::{DriverHold, Reason, Seen};
 use super::spawn::Process;
 use super::{Parts, Worker};
 use crate::config::Config;
@@ -61,6 +61,45 @@ fn a_former_agents_worker_has_a_moment_to_end_before_it_counts_as_given_up() {
 }
 
 #[test]
+fn while_the_next_worker_waits_it_is_said_why_the_last_one_ended() {
+    let said = |why: Why| {
+        let mut worker = worker(&DriverHold::default(), HostRoot::default(), &Telemetry::default());
+        for _ in 0..2 {
+            worker.shared.throttle.started(mono_now());
+            worker.ended(Ended { why, abandoned: false }, Process::of(Command::new("true").spawn().unwrap()));
+        }
+        let said = worker.blocked().unwrap();
+        (said.reason, said.again_s, said.words().ends_with("; again in 1 s"))
+    };
+    for (why, reason) in [
+        (Why::Crashed, "crash_loop"),
+        (Why::TooBig, "memory"),
+        (Why::Hung, "hung"),
+        (Why::Protocol, "protocol"),
+    ] {
+        assert_eq!(said(why), (reason, 1, true), "{why:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_cannot_be_started_is_said_until_one_can_be() {
+    let (hold, telemetry) = (DriverHold::default(), Telemetry::default());
+    let mut worker = worker(&hold, HostRoot::default(), &telemetry);
+    worker.program.file = "/nowhere/warpgauge".into();
+    let (tx, _signals) = queue(10);
+    let outlet = Outlet::new(tx, "worker", &telemetry);
+    for _ in 0..2 {
+        worker.work(&outlet, &CancellationToken::new()).await;
+    }
+    let said = worker.blocked().unwrap();
+    assert_eq!(said.reason, "no_start");
+    assert!(
+        said.words().contains("cannot be started: ") && said.words().ends_with("again in 1 s"),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn an_unload_that_happened_is_over_when_the_module_is_back() {
     let sys = crate::test_dir::TestDir::new();
     let host = HostRoot { sys: sys.path().to_path_buf(), ..HostRoot::default() };
@@ -76,13 +115,16 @@ fn an_unload_that_happened_is_over_when_the_module_is_back() {
     assert_eq!(reason(), Some("released"), "there is nothing to take");
     std::fs::create_dir(&module).unwrap();
     assert_eq!((reason(), hold.now().released), (None, None));
-    for by_hand in [Reason::Manual, Reason::Eviction] {
-        hold.release(by_hand);
-        std::fs::remove_dir(&module).unwrap();
-        assert_eq!(reason(), Some("released"));
-        std::fs::create_dir(&module).unwrap();
-        assert_eq!(reason(), Some("released"), "nobody took it again");
-        hold.take();
-        assert_eq!(reason(), None);
-    }
+    hold.release(Reason::Manual);
+    std::fs::remove_dir(&module).unwrap();
+    assert_eq!(reason(), Some("released"));
+    std::fs::create_dir(&module).unwrap();
+    assert_eq!(reason(), Some("released"), "nobody took it again");
+    hold.take();
+    assert_eq!(reason(), None);
+    let device = sys.path().join("bus/pci/drivers/nvidia/0000:3b:00.0");
+    std::fs::create_dir_all(&device).unwrap();
+    let seen = Seen::look(&worker.host, Reason::Bind);
+    assert_eq!(seen, Seen { module: true, bound: Some(vec!["0000:3b:00.0".into()]) });
+    assert_eq!(Seen::look(&worker.host, Reason::Unload).bound, None);
 }

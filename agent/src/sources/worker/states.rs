@@ -1,7 +1,8 @@
 //! The sources that live in the worker (`dcgm`, `nvml`, `profiling`): what is said of each, and when it changes.
 //!
 //! In: what the worker reports, which calls are late, and that there is no worker. Out: [`Change`]s, each once. Pure.
-//! What overrides what: no worker, then a late call, then the worker's own word.
+//! What overrides what: no worker, then a late call, then the worker's own word; a wanted source of which nothing was
+//! said for a while is slow.
 //! What can go wrong: a state whose name is none of the three; it is refused.
 
 use crate::model::Origin;
@@ -9,6 +10,12 @@ use crate::model::signal::{LateCall, SourceState};
 use crate::wire::report;
 
 use super::clean::{text, word};
+use super::desk::Question;
+
+/// The reason of a source whose calls are late.
+const SLOW: &str = "slow";
+/// What is done about it.
+const PATIENT: &str = "nothing yet: slow calls often come back; look at the kernel log for XIDs";
 
 /// What the state of a source became.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +30,8 @@ pub struct Change {
     pub remedy: String,
     /// The vendor's library with its release; empty where none was opened.
     pub library: String,
+    /// Another state or reason than was told; else only the words are new.
+    pub is_news: bool,
 }
 
 /// The three states.
@@ -31,10 +40,12 @@ pub struct States {
     known: [Known; 3],
     /// Why there is no worker.
     without_worker: Option<Without>,
+    /// The worker has had its time to say something of each wanted source.
+    overdue: bool,
 }
 
 /// Why there is no worker, and what to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Without {
     /// Of which process; 0: of none.
     pub pid: u32,
@@ -42,6 +53,10 @@ pub struct Without {
     pub reason: &'static str,
     /// For people.
     pub what: &'static str,
+    /// The system's own words; may be empty.
+    pub detail: String,
+    /// The next one is started so much later, at the time of telling; 0: that is not known. Unit: seconds.
+    pub again_s: u64,
     /// What the operator can do.
     pub remedy: &'static str,
 }
@@ -54,15 +69,29 @@ struct Known {
     reported: Option<report::State>,
     late: Option<LateCall>,
     told: Option<SourceState>,
+    words: String,
 }
 
 impl Without {
-    /// For people, with the process.
+    /// Nothing is known but these words.
+    pub const fn of(reason: &'static str, what: &'static str, remedy: &'static str) -> Self {
+        Self { pid: 0, reason, what, detail: String::new(), again_s: 0, remedy }
+    }
+
+    /// For people, with the process, the system's words, and when it is tried again.
     pub fn words(&self) -> String {
-        match self.pid {
-            0 => self.what.to_owned(),
-            pid => format!("{} (process {pid})", self.what),
+        let mut words = self.what.to_owned();
+        if !self.detail.is_empty() {
+            words.push_str(": ");
+            words.push_str(&self.detail);
         }
+        if self.pid != 0 {
+            words.push_str(&format!(" (process {})", self.pid));
+        }
+        if self.again_s != 0 {
+            words.push_str(&format!("; again in {} s", self.again_s));
+        }
+        words
     }
 }
 
@@ -70,14 +99,20 @@ impl States {
     /// Nothing known; `dcgm` and `nvml` say what is configured.
     pub fn new(dcgm: bool, nvml: bool) -> Self {
         let known = [("dcgm", dcgm), ("nvml", nvml), ("profiling", false)];
-        let known =
-            known.map(|(name, expected)| Known { name, expected, reported: None, late: None, told: None });
-        Self { known, without_worker: None }
+        let known = known.map(|(name, expected)| Known {
+            name,
+            expected,
+            reported: None,
+            late: None,
+            told: None,
+            words: String::new(),
+        });
+        Self { known, without_worker: None, overdue: false }
     }
 
     /// A new worker was started: what the last one said is void.
     pub fn begin(&mut self) {
-        self.without_worker = None;
+        (self.without_worker, self.overdue) = (None, false);
         for known in &mut self.known {
             (known.reported, known.late) = (None, None);
         }
@@ -101,15 +136,54 @@ impl States {
         }
     }
 
+    /// The worker has had its time: a wanted source that it has said nothing of is slow.
+    pub fn overdue(&mut self) {
+        self.overdue = true;
+    }
+
+    /// Why nobody can answer this question now, and what to do; `None`: it may be asked.
+    pub fn refusal(&self, question: Question) -> Option<String> {
+        let [dcgm, nvml, _] = &self.known;
+        let who = match question {
+            Question::Pause | Question::Resume => dcgm,
+            // As the worker chooses: NVML knows the basic fields.
+            Question::Fields if nvml.expected && !dcgm.is_up() => nvml,
+            Question::Fields => dcgm,
+        };
+        if let Some(late) = &who.late {
+            return Some(format!("{}: {}; ask again when it has", who.name, late_words(late)));
+        }
+        let asked = if question == Question::Fields { &[dcgm, nvml][..] } else { &[dcgm][..] };
+        let down: Option<Vec<String>> =
+            asked.iter().filter(|known| known.expected).map(|known| known.down()).collect();
+        down.filter(|down| !down.is_empty()).map(|down| down.join("\n"))
+    }
+
     /// What is different from what was told, which counts as told now.
     pub fn changes(&mut self) -> Vec<Change> {
-        let without = self.without_worker;
-        self.known.iter_mut().filter_map(|known| known.change(without)).collect()
+        let (without, overdue) = (self.without_worker.as_ref(), self.overdue);
+        self.known.iter_mut().filter_map(|known| known.change(without, overdue)).collect()
     }
 }
 
+fn late_words(late: &LateCall) -> String {
+    let device = late.hw_id.as_deref().map_or(String::new(), |hw_id| format!(" for {hw_id}"));
+    format!("{}{device} has not come back", late.call)
+}
+
 impl Known {
-    fn change(&mut self, without: Option<Without>) -> Option<Change> {
+    fn is_up(&self) -> bool {
+        self.reported.as_ref().is_some_and(|said| said.up)
+    }
+
+    /// Why it is down, by the worker's word.
+    fn down(&self) -> Option<String> {
+        let said = self.reported.as_ref().filter(|said| !said.up)?;
+        let [what, remedy] = [&said.what, &said.remedy].map(|words| text(words).unwrap_or_default());
+        Some(format!("{}: {what}; {remedy}", self.name))
+    }
+
+    fn change(&mut self, without: Option<&Without>, overdue: bool) -> Option<Change> {
         let state = |up: bool, reason: Option<String>, late: Option<LateCall>| SourceState {
             name: self.name.to_owned(),
             up,
@@ -122,22 +196,24 @@ impl Known {
             }
             (state(false, Some(why.reason.to_owned()), None), why.words(), why.remedy.to_owned())
         } else if let Some(late) = self.late.as_ref().filter(|_| self.expected || self.reported.is_some()) {
-            let device = late.hw_id.as_deref().map_or(String::new(), |hw_id| format!(" for {hw_id}"));
-            let what = format!("{}{device} has not come back", late.call);
-            let remedy = "nothing yet: slow calls often come back; look at the kernel log for XIDs";
-            (state(false, Some("slow".to_owned()), Some(late.clone())), what, remedy.to_owned())
+            let what = late_words(late);
+            (state(false, Some(SLOW.to_owned()), Some(late.clone())), what, PATIENT.to_owned())
+        } else if self.expected && self.reported.is_none() && overdue {
+            let what = "nothing was heard of it yet: its calls come back, but slowly".to_owned();
+            (state(false, Some(SLOW.to_owned()), None), what, PATIENT.to_owned())
         } else {
             let said = self.reported.as_ref()?;
             let reason = (!said.up).then(|| word(&said.reason).unwrap_or_else(|| "down".to_owned()));
             let what = text(if said.up { &said.how } else { &said.what }).unwrap_or_default();
             (state(said.up, reason, None), what, text(&said.remedy).unwrap_or_default())
         };
-        if self.told.as_ref() == Some(&source) {
+        let is_news = self.told.as_ref() != Some(&source);
+        if !is_news && self.words == what {
             return None;
         }
-        self.told = Some(source.clone());
+        (self.told, self.words) = (Some(source.clone()), what.clone());
         let library = self.reported.as_ref().and_then(|said| text(&said.library)).unwrap_or_default();
-        Some(Change { source, name: self.name, what, remedy, library })
+        Some(Change { source, name: self.name, what, remedy, library, is_news })
     }
 }
 
@@ -150,10 +226,10 @@ mod tests {
         report::State { name: name.to_owned(), up, reason: reason.to_owned(), ..report::State::default() }
     }
 
-    const GONE: Without = Without { pid: 0, reason: "down", what: "it ended", remedy: "none" };
+    const GONE: Without = Without::of("down", "it ended", "none");
 
     fn told(states: &mut States) -> Vec<(&'static str, bool, String)> {
-        let changes = states.changes().into_iter();
+        let changes = states.changes().into_iter().filter(|change| change.is_news);
         changes.map(|c| (c.name, c.source.up, c.source.reason.unwrap_or_default())).collect()
     }
 
@@ -178,6 +254,68 @@ mod tests {
         assert_eq!(told(&mut states), [], "a new worker has to say something first");
         states.report(says("dcgm", true, ""));
         assert_eq!(told(&mut states), [("dcgm", true, String::new())]);
+    }
+
+    #[test]
+    fn a_wanted_source_of_which_nothing_is_heard_is_slow() {
+        let mut states = States::new(true, true);
+        states.report(says("nvml", true, ""));
+        states.changes();
+        states.overdue();
+        let slow = states.changes();
+        assert_eq!((slow.len(), slow[0].name, slow[0].source.reason.as_deref()), (1, "dcgm", Some("slow")));
+        assert_eq!(slow[0].source.late, None, "no call is late by itself");
+        states.report(says("dcgm", true, ""));
+        assert_eq!(told(&mut states), [("dcgm", true, String::new())]);
+        states.begin();
+        assert_eq!(told(&mut states), [], "the next worker has its time as well");
+        let mut nvml_only = States::new(false, true);
+        nvml_only.overdue();
+        assert_eq!(told(&mut nvml_only), [("nvml", false, "slow".to_owned())], "the others are not wanted");
+    }
+
+    #[test]
+    fn new_words_are_told_as_such() {
+        let mut states = States::new(true, false);
+        let again = |again_s| Without { again_s, detail: "no pids".to_owned(), ..GONE };
+        states.none(again(2));
+        let first = states.changes().remove(0);
+        assert_eq!((first.is_news, &*first.what), (true, "it ended: no pids; again in 2 s"));
+        states.none(again(1));
+        let next = states.changes().remove(0);
+        assert_eq!((next.is_news, &*next.what), (false, "it ended: no pids; again in 1 s"));
+        assert_eq!(states.changes(), []);
+    }
+
+    #[test]
+    fn what_cannot_be_answered_is_refused_at_once() {
+        let mut states = States::new(true, true);
+        let refusal = |states: &States, question| states.refusal(question).unwrap_or_default();
+        for question in [Question::Pause, Question::Resume, Question::Fields] {
+            assert_eq!(refusal(&states, question), "", "the worker knows better");
+        }
+        states.report(says("dcgm", true, ""));
+        let call = LateCall { call: "f".to_owned(), hw_id: Some("GPU-1".to_owned()), began: MonoNs(1) };
+        states.late(Origin::Dcgm, Some(call.clone()));
+        for question in [Question::Pause, Question::Resume, Question::Fields] {
+            let want = "dcgm: f for GPU-1 has not come back; ask again when it has";
+            assert_eq!(refusal(&states, question), want);
+        }
+        states.late(Origin::Dcgm, None);
+        let down = |name, what: &str| report::State {
+            what: what.to_owned(),
+            remedy: "mend it".to_owned(),
+            ..says(name, false, "no_library")
+        };
+        states.report(down("dcgm", "no libdcgm"));
+        assert_eq!(refusal(&states, Question::Pause), "dcgm: no libdcgm; mend it");
+        assert_eq!(refusal(&states, Question::Fields), "", "NVML may tell some");
+        states.late(Origin::Nvml, Some(call));
+        assert!(refusal(&states, Question::Fields).starts_with("nvml: f for GPU-1 has not"));
+        states.late(Origin::Nvml, None);
+        states.report(down("nvml", "no NVML"));
+        let both = "dcgm: no libdcgm; mend it\nnvml: no NVML; mend it";
+        assert_eq!(refusal(&states, Question::Fields), both);
     }
 
     #[test]

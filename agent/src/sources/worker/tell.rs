@@ -92,6 +92,9 @@ impl Tell {
         let mut patience = Duration::ZERO;
         for change in changes {
             self.board.put(Standing::from(&change));
+            if !change.is_news {
+                continue;
+            }
             let Change { source, name, what, remedy, .. } = change;
             self.telemetry.gauge("warpgauge.source.up", &[("source", name)]).set(u64::from(source.up));
             let reason = source.reason.as_deref().map(|reason| self.bounded(reason));
@@ -186,6 +189,7 @@ mod tests {
             what: String::new(),
             remedy: String::new(),
             library: String::new(),
+            is_news: true,
         };
         outlet.offer(Signal::Tick { at: MonoNs(1) });
         tell.changes(&outlet, vec![change("dcgm", false), change("nvml", true)]).await;

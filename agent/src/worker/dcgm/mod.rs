@@ -41,13 +41,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use dcgm_ffi::Library;
+use dcgm_ffi::LoadedLibrary;
 
 #[cfg(doc)]
 use super::link::Ask;
-use super::link::{Asks, Link};
+use super::link::{Asks, Calling, Link};
 use super::moment::Moment;
 use super::numa::Sysfs;
+use super::threads::LOAD;
 use crate::model::Origin;
 use crate::wire::order::Configure;
 
@@ -91,18 +92,26 @@ pub fn presence() -> &'static Presence {
 
 /// Collects what DCGM has, until [`Ask::End`]. Then every watch is ended, the engine stopped or disconnected, and the
 /// library shut down.
-pub fn run(configure: &Configure, link: &Link, asks: &Asks) {
+/// `loading` is the call that loads the library for the first time.
+pub fn run(configure: &Configure, link: &Link, asks: &Asks, loading: Calling) {
     let clock = Moment::now;
     if !configure.dcgm {
+        loading.end(true);
         while !serve::wait(asks, link, LOOK_AGAIN, &clock) {}
         return;
     }
     let path = Some(configure.dcgm_library.as_str()).filter(|path| !path.is_empty()).map(Path::new);
-    let mut told = false;
+    let (mut told, mut first) = (false, Some(loading));
     let library = loop {
-        let calling = link.begin(Origin::Dcgm, "dcgmInit", "");
-        let opened = Library::open(path);
-        calling.end(opened.is_ok());
+        let loading = first.take().unwrap_or_else(|| link.begin(Origin::Dcgm, LOAD, ""));
+        let loaded = LoadedLibrary::load(path);
+        loading.end(loaded.is_ok());
+        let opened = loaded.and_then(|loaded| {
+            let calling = link.begin(Origin::Dcgm, "dcgmInit", "");
+            let library = loaded.initialize();
+            calling.end(library.is_ok());
+            library
+        });
         match opened {
             Ok(library) => break library,
             Err(e) => {

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::Path;
 
-use dcgm_ffi::nvml_more::{self, NvmlMore};
+use dcgm_ffi::nvml_more::{LoadedNvml, NvmlMore};
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::error::NvmlError;
@@ -19,7 +19,8 @@ use crate::model::signal::GpuContext;
 use crate::model::{Origin, Pid};
 use crate::wire::report::{Content, Kind};
 use crate::worker::cpu_list;
-use crate::worker::link::Link;
+use crate::worker::link::{Calling, Link};
+use crate::worker::threads::LOAD;
 
 /// CPUs a node may have, for the affinity's mask; the kernel's own bound on x86.
 const CPUS: usize = 8_192;
@@ -45,20 +46,33 @@ impl fmt::Debug for Opened<'_> {
 }
 
 impl<'a> Opened<'a> {
-    /// Opens the library at a path, or the driver's own.
+    /// Opens the library at a path, or the driver's own; the call that loads it may have begun.
     ///
     /// # Errors
     /// No library, or a library without a driver.
-    pub(super) fn open(path: Option<&Path>, link: &'a Link) -> Result<Self, Box<Unopened>> {
+    pub(super) fn open(
+        path: Option<&Path>,
+        link: &'a Link,
+        loading: Option<Calling>,
+    ) -> Result<Self, Box<Unopened>> {
+        let no_library = |words: String| {
+            Err(Box::new(Unopened { reason: "no_library", report: state::no_library(words) }))
+        };
+        let loading = loading.unwrap_or_else(|| link.begin(Origin::Nvml, LOAD, ""));
+        let loaded = LoadedNvml::load(path);
+        loading.end(loaded.is_ok());
+        let loaded = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => return no_library(error.to_string()),
+        };
         let calling = link.begin(Origin::Nvml, "nvmlInitWithFlags", "");
-        let opened = nvml_more::open(path);
+        let opened = loaded.initialize();
         calling.end(opened.is_ok());
         let name = path.map_or_else(|| "libnvidia-ml.so.1".to_owned(), |path| path.display().to_string());
         match opened {
             Ok(nvml) => Ok(Self { nvml, link, how: name }),
             Err(e @ (NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound)) => {
-                let report = state::no_library(format!("cannot open {name}: {e}"));
-                Err(Box::new(Unopened { reason: "no_library", report }))
+                no_library(format!("{name} is no NVML: {e}"))
             }
             Err(e) => {
                 let report = state::no_driver(format!("{name}: {e}"));

@@ -23,7 +23,7 @@ use std::time::Duration;
 use self::collector::{Collector, Memory};
 use self::library::Opened;
 use super::dcgm;
-use super::link::{Ask, Asks, Link};
+use super::link::{Ask, Asks, Calling, Link};
 use super::moment::Moment;
 use super::numa::{NumaNode, Sysfs};
 use crate::model::MonoNs;
@@ -38,8 +38,10 @@ const REOPEN_LONGEST: Duration = Duration::from_secs(600);
 /// DCGM may be away this long before its fields are read here: an engine that is restarted is back in less.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Collects what NVML has, until [`Ask::End`]; the library is closed then.
-pub fn run(configure: &Configure, link: &Link, asks: &Asks) {
+/// Collects what NVML has, until [`Ask::End`]; the library is closed then. `loading` is the call that loads the
+/// library for the first time.
+pub fn run(configure: &Configure, link: &Link, asks: &Asks, loading: Calling) {
+    let mut first = Some(loading);
     let mut memory = Memory::default();
     let numa = Sysfs(configure.sysfs.clone().into());
     let path = Some(configure.nvml_library.as_str()).filter(|path| !path.is_empty()).map(Path::new);
@@ -47,7 +49,7 @@ pub fn run(configure: &Configure, link: &Link, asks: &Asks) {
     let mut patience = REOPEN;
     loop {
         if configure.nvml {
-            match Opened::open(path, link) {
+            match Opened::open(path, link, first.take()) {
                 Ok(opened) => {
                     told = None;
                     match serve(&opened, configure, link, asks, &mut memory, &numa, &mut patience) {
@@ -157,6 +159,6 @@ fn wait(link: &Link, asks: &Asks) -> bool {
 }
 
 fn refuse(link: &Link, id: u64) {
-    let text = "neither DCGM nor NVML can do this now".to_owned();
+    let text = "neither DCGM nor NVML can do this now; see `warpgauge doctor`".to_owned();
     link.send(Kind::Answer(report::Answer { id, done: false, text, more: false }));
 }

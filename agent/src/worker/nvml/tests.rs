@@ -324,14 +324,15 @@ fn fields_are_told_with_their_last_value() {
 #[test]
 fn a_missing_library_is_told_once_and_does_not_end_the_thread() {
     use crate::wire::order::Configure;
-    use crate::worker::link::Ask;
+    use crate::worker::asks::{Ask, asks};
     let (link, out) = Link::for_tests();
-    let (asks, asked) = std::sync::mpsc::channel();
-    asks.send(Ask::Fields(3)).unwrap();
-    asks.send(Ask::End).unwrap();
+    let (asks, asked) = asks();
+    assert!(asks.ask(Ask::Fields(3), None));
+    assert!(asks.ask(Ask::End, None));
     let missing = "/nowhere/libnvidia-ml.so.1".to_owned();
     let configure = Configure { nvml: true, nvml_library: missing.clone(), ..Configure::default() };
-    super::run(&configure, &link, &asked);
+    let loading = link.begin(crate::model::Origin::Nvml, "dlopen", "");
+    super::run(&configure, &link, &asked, loading);
     let told: Vec<Kind> = out.try_iter().collect();
     let (Kind::State(state), Kind::Answer(answer)) = (&told[0], &told[1]) else { panic!("{told:?}") };
     assert_eq!((state.name.as_str(), state.up, state.reason.as_str()), ("nvml", false, "no_library"));

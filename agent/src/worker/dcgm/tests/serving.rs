@@ -5,7 +5,6 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::mpsc::{Sender, channel};
 
 use super::super::Presence;
 use super::super::choose::Choice;
@@ -18,7 +17,8 @@ use super::super::serve::{Connect, serve};
 use super::{NoNuma, group};
 use crate::wire::order::Configure;
 use crate::wire::report::{Content, Kind};
-use crate::worker::link::{Ask, Link};
+use crate::worker::asks::{Ask, Asker, asks};
+use crate::worker::link::Link;
 use crate::worker::moment::Moment;
 
 /// Connects to these engines, one after the other; `None` refuses.
@@ -33,11 +33,11 @@ struct Scripted {
 struct Mortal {
     fake: Fake,
     left: std::cell::Cell<u32>,
-    asks: Option<Sender<Ask>>,
+    asks: Option<Asker>,
 }
 
 thread_local! {
-    static ASKS: RefCell<Option<Sender<Ask>>> = const { RefCell::new(None) };
+    static ASKS: RefCell<Option<Asker>> = const { RefCell::new(None) };
 }
 
 impl Connect for Scripted {
@@ -72,8 +72,8 @@ impl Mortal {
         }
         match &self.asks {
             Some(asks) => {
-                asks.send(Ask::Fields(7)).unwrap();
-                asks.send(Ask::End).unwrap();
+                assert!(asks.ask(Ask::Fields(7), None));
+                assert!(asks.ask(Ask::End, None));
             }
             None => self.fake.world.borrow_mut().dead = true,
         }
@@ -138,7 +138,7 @@ fn play(engine: &str, engines: Vec<Option<Fake>>) -> (Vec<String>, Vec<Kind>) {
 fn play_with(engine: &str, engines: Vec<Option<Fake>>, more: Configure) -> (Vec<String>, Vec<Kind>) {
     let library = Scripted { engines: RefCell::new(engines.into()), tried: RefCell::default(), dies_at: 4 };
     let (link, out) = Link::for_tests();
-    let (asks, asked) = channel();
+    let (asks, asked) = asks();
     ASKS.with(|slot| *slot.borrow_mut() = Some(asks));
     let mut watched = group(&[150]);
     watched.interval_ms = 20;
@@ -276,12 +276,13 @@ fn every_field_and_device_is_told_on_request() {
 #[test]
 fn a_missing_library_is_told_once_and_does_not_end_the_thread() {
     let (link, out) = Link::for_tests();
-    let (asks, asked) = channel();
-    asks.send(Ask::Pause(3)).unwrap();
-    asks.send(Ask::End).unwrap();
+    let (asks, asked) = asks();
+    assert!(asks.ask(Ask::Pause(3), None));
+    assert!(asks.ask(Ask::End, None));
     let missing = "/nowhere/libdcgm.so.4".to_owned();
     let configure = Configure { dcgm: true, dcgm_library: missing.clone(), ..Configure::default() };
-    super::super::run(&configure, &link, &asked);
+    let loading = link.begin(crate::model::Origin::Dcgm, "dlopen", "");
+    super::super::run(&configure, &link, &asked, loading);
     let told: Vec<Kind> = out.try_iter().collect();
     let (Kind::State(state), Kind::Answer(answer)) = (&told[0], &told[1]) else { panic!("{told:?}") };
     assert_eq!((state.name.as_str(), state.up, state.reason.as_str()), ("dcgm", false, "no_library"));

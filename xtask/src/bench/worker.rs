@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, bail};
 
+use super::{PACKAGES, program};
 use crate::{build_ebpf, shell, workspace};
 
 /// Name and devices; each has 60 values a second.
@@ -27,9 +28,6 @@ const RECORDED: &str = "tests/fixtures/bench/instructions.csv";
 /// What is asked.
 #[derive(clap::Args)]
 pub(crate) struct Asked {
-    /// What to measure
-    #[arg(default_value = "worker", value_parser = ["worker"])]
-    what: String,
     /// Seconds of each live measurement
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(30..))]
     seconds: u64,
@@ -68,11 +66,8 @@ pub(crate) fn run(asked: &Asked) -> anyhow::Result<()> {
 }
 
 fn build(instructions_only: bool) -> anyhow::Result<()> {
-    // Always the same packages: a choice of them is a choice of features, and other features build everything anew.
     let mut words = vec!["build", "--release", "--quiet", "--bin", "bench-samples"];
-    for package in ["warpgauge", "warpgauge-tests", "dcgm-sim", "nvml-sim"] {
-        words.extend(["--package", package]);
-    }
+    words.extend(PACKAGES);
     if !instructions_only {
         if let Err(e) = build_ebpf::run() {
             println!("The kernel programs cannot be built here, so it is measured without probes: {e:#}");
@@ -81,10 +76,6 @@ fn build(instructions_only: bool) -> anyhow::Result<()> {
     }
     println!("Building with the release profile, which takes some minutes the first time.");
     shell::run(&mut shell::command("cargo", &words))
-}
-
-fn program(name: &str) -> String {
-    workspace::target().join("release").join(name).to_string_lossy().into_owned()
 }
 
 /// Instructions per sample by size and stage.
