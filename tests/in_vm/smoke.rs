@@ -97,7 +97,9 @@ fn an_event_of_tracefs_sees_the_call_and_its_return() {
     fs::write(format!("{TRACEFS}/events/by_hand/enable"), "0").unwrap();
     say("-:by_hand/begin\n");
     say("-:by_hand/end\n");
-    assert_eq!(fs::read_to_string(format!("{TRACEFS}/kprobe_events")).unwrap(), "");
+    // others' events, such as those of an agent that was killed, are none of this test's
+    let left = fs::read_to_string(format!("{TRACEFS}/kprobe_events")).unwrap();
+    assert!(!left.contains("by_hand"), "{left}");
 }
 
 #[test]
