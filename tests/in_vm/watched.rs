@@ -211,7 +211,7 @@ impl Watched {
             "off",
         ]);
         let feed = Feed::new(scratch.path());
-        Self { agent: None, feed, setup, _collector: collector, scratch: scratch }
+        Self { agent: None, feed, setup, _collector: collector, scratch }
     }
 
     fn is_running(&mut self) -> bool {

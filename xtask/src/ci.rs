@@ -59,7 +59,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 fn all(phases: &mut Phases) -> anyhow::Result<test::Counts> {
     phases.time("fmt", 20, || shell::run(&mut shell::command("cargo", &["fmt", "--all", "--check"])))?;
     phases.time("tidy", 20, tidy::run)?;
-    phases.time("clippy", 280, || {
+    phases.time("clippy", 300, || {
         let lints = ["--", "-D", "warnings"];
         shell::run(&mut shell::command(
             "cargo",

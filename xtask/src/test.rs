@@ -63,8 +63,8 @@ impl Counts {
 
 /// The phases of testing, timed. In CI only those skips are allowed that may happen there.
 pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Counts> {
-    phases.time("build-ebpf", 230, build_ebpf::run)?;
-    let collector = phases.time("collector", 250, || Ok(collector::build()))?;
+    phases.time("build-ebpf", 260, build_ebpf::run)?;
+    let collector = phases.time("collector", 280, || Ok(collector::build()))?;
     phases.time("kubernetes", 60, || Ok(manifest_check::build()))?;
     phases.time("image", 30, || Ok(image::build_if_possible()))?;
     phases.time("build", 360, || {
@@ -76,7 +76,7 @@ pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Coun
     let skipped = workspace::path("target/skipped-tests");
     let _ = std::fs::remove_file(&skipped); // left by an earlier run, or not there
     let mut counts = phases.time("test", 400, || cargo_test(&brought, &skipped))?;
-    let prepared = phases.time("vm", 150, Prepared::bring_if_possible)?;
+    let prepared = phases.time("vm", 60, Prepared::bring_if_possible)?;
     for kernel in Kernel::ALL {
         phases.time(kernel.phase(), 140, || in_vm(kernel, prepared.as_ref(), &skipped, &mut counts))?;
     }
