@@ -6,37 +6,8 @@ use warpgauge_tests::harness::driver::Module;
 use warpgauge_tests::needs;
 
 use super::caller::{CONTROL, CONTROL_NODE, Caller, GPU_NODE};
+use super::variant::Variant;
 use super::watched::{DURATION, Shared};
-
-/// The double's usual branch is back when this is dropped.
-struct Old;
-
-impl Old {
-    fn load() -> Self {
-        unload();
-        let old = Self;
-        Module::Nvidia.load_old().unwrap();
-        Module::Uvm.load_old().unwrap();
-        old
-    }
-}
-
-impl Drop for Old {
-    fn drop(&mut self) {
-        unload();
-        Module::Nvidia.load().unwrap();
-        Module::Uvm.load().unwrap();
-    }
-}
-
-/// A caller that was killed may still be on its way out.
-fn unload() {
-    for module in [Module::Uvm, Module::Nvidia] {
-        wait_for("the driver to be free", 20, || {
-            (!module.is_loaded() || module.unload().is_ok()).then_some(())
-        });
-    }
-}
 
 fn has_symbol(name: &str) -> bool {
     let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
@@ -47,7 +18,7 @@ fn has_symbol(name: &str) -> bool {
 fn a_driver_with_a_layer_in_front_is_counted_once() {
     needs!(Vm);
     let mut watched = Shared::agent();
-    let old = Old::load();
+    let old = Variant::load(Module::load_old);
     assert!(has_symbol("nvidia_frontend_unlocked_ioctl") && !has_symbol("nvidia_unlocked_ioctl"));
     assert!(has_symbol("nvidia_frontend_open") && has_symbol("nvidia_open"), "both layers");
     let pod = PodCgroup::new(Version::V2, 81);

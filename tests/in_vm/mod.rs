@@ -33,4 +33,5 @@ mod resource_manager;
 mod rights;
 mod rm_blocks;
 mod smoke;
+mod variant;
 mod watched;

@@ -12,41 +12,12 @@ use warpgauge_tests::harness::programs;
 use warpgauge_tests::needs;
 
 use super::caller::{ALLOC, CONTROL, CONTROL_NODE, Caller, UVM_NODE};
+use super::variant::Variant;
 use super::watched::{DURATION, ERRORS, Own, Watched};
 
 const RM_CALLS: &str = "gpu.driver.rm.calls";
 const RM_TIME: &str = "gpu.driver.rm.time";
 const DEBUGFS: &str = "/sys/kernel/debug";
-
-/// The driver as its vendor builds it; the usual one is back when this is dropped.
-struct Untraced;
-
-impl Untraced {
-    fn load() -> Self {
-        unload();
-        let loaded = Self;
-        Module::Nvidia.load_untraced().unwrap();
-        Module::Uvm.load_untraced().unwrap();
-        loaded
-    }
-}
-
-impl Drop for Untraced {
-    fn drop(&mut self) {
-        unload();
-        Module::Nvidia.load().unwrap();
-        Module::Uvm.load().unwrap();
-    }
-}
-
-/// A caller that was killed may still be on its way out.
-fn unload() {
-    for module in [Module::Uvm, Module::Nvidia] {
-        wait_for("the driver to be free", 20, || {
-            (!module.is_loaded() || module.unload().is_ok()).then_some(())
-        });
-    }
-}
 
 /// No kprobe of the machine fires while this lives.
 struct NoKprobes;
@@ -150,7 +121,7 @@ fn check_requests(watched: &mut Watched, pod: &PodCgroup) {
 fn an_rm_that_cannot_be_traced_is_heard_through_its_ioctls() {
     needs!(Vm);
     let mut watched = Own::agent("vm-rm-untraced");
-    let untraced = Untraced::load();
+    let untraced = Variant::load(Module::load_untraced);
     watched.start_without_driver();
     wait_row(&mut watched, "ioctl", "tracefs_kprobe");
     wait_row(&mut watched, "rm", "ioctl_block");
@@ -187,7 +158,7 @@ fn without_any_kprobe_rm_is_heard_through_system_calls() {
 fn the_doctor_says_what_cannot_be_traced() {
     needs!(Vm);
     let _watched = Own::agent("vm-rm-doctor");
-    let _untraced = Untraced::load();
+    let _untraced = Variant::load(Module::load_untraced);
     let rm = doctor("rm");
     assert!(rm.contains("attached as ioctl_block; refused: tracefs_kprobe (notrace: "), "{rm}");
     let init = doctor("init_adapter");
