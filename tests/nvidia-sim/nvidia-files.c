@@ -200,29 +200,47 @@ static noinline int nvidia_ioctl(struct inode *inode, struct file *file, unsigne
 	return ioctl_ruled(file, cmd, arg);
 }
 
+/* The layer below is reached by pointers, as in the driver: so its functions keep their names and arguments. */
+struct layer_below {
+	int (*open)(struct inode *inode, struct file *file);
+	int (*close)(struct inode *inode, struct file *file);
+	int (*ioctl)(struct inode *inode, struct file *file, unsigned int cmd, unsigned long arg);
+	__poll_t (*poll)(struct file *file, poll_table *wait);
+	int (*mmap)(struct file *file, struct vm_area_struct *vma);
+};
+
+extern struct layer_below nv_layer_below;
+struct layer_below nv_layer_below = {
+	.open = nvidia_open,
+	.close = nvidia_close,
+	.ioctl = nvidia_ioctl,
+	.poll = nvidia_poll,
+	.mmap = nvidia_mmap,
+};
+
 noinline int nvidia_frontend_open(struct inode *inode, struct file *file)
 {
-	return nvidia_open(inode, file);
+	return nv_layer_below.open(inode, file);
 }
 
 noinline int nvidia_frontend_close(struct inode *inode, struct file *file)
 {
-	return nvidia_close(inode, file);
+	return nv_layer_below.close(inode, file);
 }
 
 noinline long nvidia_frontend_unlocked_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
-	return nvidia_ioctl(file_inode(file), file, cmd, arg);
+	return nv_layer_below.ioctl(file_inode(file), file, cmd, arg);
 }
 
 noinline __poll_t nvidia_frontend_poll(struct file *file, poll_table *wait)
 {
-	return nvidia_poll(file, wait);
+	return nv_layer_below.poll(file, wait);
 }
 
 noinline int nvidia_frontend_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	return nvidia_mmap(file, vma);
+	return nv_layer_below.mmap(file, vma);
 }
 
 static const struct file_operations nv_fops = {

@@ -101,6 +101,7 @@ impl DriverStalls {
             | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
+            | Signal::PodDevices { .. }
             | Signal::Source { .. } => {}
         }
         // last: who comes out of a wait has the lock from now on, and another one had it until now

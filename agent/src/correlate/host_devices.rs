@@ -70,6 +70,7 @@ impl HostDevices {
             | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
+            | Signal::PodDevices { .. }
             | Signal::Source { .. }
             | Signal::Tick { .. }
             | Signal::End { .. } => {}

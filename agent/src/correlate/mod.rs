@@ -88,6 +88,7 @@ fn passes(signal: &Signal) -> bool {
         | Signal::Role { .. }
         | Signal::XidReport { .. }
         | Signal::DriverLog { .. }
+        | Signal::PodDevices { .. }
         | Signal::End { .. } => false,
     }
 }

@@ -89,6 +89,7 @@ impl UseTable {
             | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
+            | Signal::PodDevices { .. }
             | Signal::Source { .. }
             | Signal::End { .. } => {}
         }

@@ -62,13 +62,21 @@ pub struct Process {
     pub workload: Workload,
 }
 
-/// What a cgroup path says about whose a process is.
+/// Whose a process is: what its cgroup path says, and the names that belong to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Workload {
     /// `container.id`: 64 hexadecimal digits.
     pub container_id: Option<String>,
     /// `k8s.pod.uid`, with dashes (32 hexadecimal digits for a static pod).
     pub pod_uid: Option<String>,
+    /// `k8s.namespace.name`.
+    pub namespace: Option<String>,
+    /// `k8s.pod.name`.
+    pub pod: Option<String>,
+    /// `k8s.container.name`.
+    pub container: Option<String>,
+    /// systemd unit, for what is neither in a container nor a job.
+    pub systemd_unit: Option<String>,
     /// Slurm job id.
     pub slurm_job: Option<String>,
     /// Slurm step id.

@@ -16,6 +16,7 @@ pub mod ids;
 pub mod lock;
 pub mod operation;
 pub mod plain;
+pub mod pod_devices;
 pub mod rm;
 pub mod sample;
 pub mod signal;
@@ -32,6 +33,7 @@ pub use finding::{
 };
 pub use ids::{CgroupId, DeviceNode, PciAddress, Pid, StartTicks, Tid};
 pub use lock::{Holder, LockHolders, LockMode};
+pub use pod_devices::{Grant, PodDevices};
 pub use sample::{Absence, Field, HostField, Origin, Part, Reading, SampleValue, Samples, Subject};
 pub use signal::{CallStats, Gpu, ProcessRole, Signal, VendorCalls};
 pub use units::LatencyDelta;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{
     Call, CgroupId, DeviceNode, DriverLine, LatencyDelta, LockHolders, LockWaits, MonoNs, Origin, PciAddress,
-    Pid, Process, RmCalls, Samples, Scheduling, ThreadState, Tid, UvmWork, XidReport,
+    Pid, PodDevices, Process, RmCalls, Samples, Scheduling, ThreadState, Tid, UvmWork, XidReport,
 };
 
 /// One observation of one source.
@@ -59,6 +59,8 @@ pub enum Signal {
     DriverLog { at: MonoNs, line: Box<DriverLine> },
     /// A device was given to a container (or taken back).
     Allocation { at: MonoNs, allocation: Box<Allocation> },
+    /// Which container was given which devices, as the kubelet tells; the whole of it each time.
+    PodDevices { at: MonoNs, devices: Arc<PodDevices> },
     /// A source came up or went down.
     Source { at: MonoNs, source: SourceState },
     /// Time passed. Signals from before `at` may still be on their way.
@@ -93,6 +95,7 @@ impl Signal {
             | Self::VendorCalls { at, .. }
             | Self::DriverLog { at, .. }
             | Self::Allocation { at, .. }
+            | Self::PodDevices { at, .. }
             | Self::Source { at, .. }
             | Self::Tick { at }
             | Self::End { at } => at,
@@ -324,6 +327,10 @@ pub struct Allocation {
     pub namespace: Option<String>,
     /// `k8s.container.name`.
     pub container: Option<String>,
+    /// The batch job (Slurm's, as dcgm-exporter's mapping files name it).
+    pub job: Option<String>,
+    /// Shares of the device (time-slicing replicas, MPS slots, virtual GPUs) that were given; empty: all of it.
+    pub shares: Vec<u32>,
     /// The allocation is over.
     pub end: bool,
 }

@@ -135,6 +135,7 @@ impl Devices {
             | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
+            | Signal::PodDevices { .. }
             | Signal::Tick { .. }
             | Signal::End { .. } => {}
         }

@@ -137,6 +137,7 @@ impl Snapshot {
                 | Signal::XidReport { .. }
                 | Signal::DriverLog { .. }
                 | Signal::Allocation { .. }
+                | Signal::PodDevices { .. }
                 | Signal::Tick { .. }
                 | Signal::End { .. },
             ) => {}

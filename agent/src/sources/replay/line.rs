@@ -62,7 +62,16 @@ fn signal(at: MonoNs, kind: &str, value: Value) -> Result<Option<Signal>, String
         "kmsg" => return Ok(kmsg(at, read(kind, value)?)),
         "allocation" => {
             let RawAllocation { hw_id, pod_uid, pod, namespace, container, end } = read(kind, value)?;
-            let allocation = Box::new(Allocation { hw_id, pod_uid, pod, namespace, container, end });
+            let allocation = Box::new(Allocation {
+                hw_id,
+                pod_uid,
+                pod,
+                namespace,
+                container,
+                job: None,
+                shares: Vec::new(),
+                end,
+            });
             Signal::Allocation { at, allocation }
         }
         "source" => {
