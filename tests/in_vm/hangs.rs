@@ -35,7 +35,8 @@ fn each_kind_is_told_while_it_hangs() {
         Hung {
             module: Module::Nvidia,
             rule: "hang ioctl 255 0x2a 1",
-            before: &[],
+            // a process that only asks would be taken for a monitor after a while
+            before: &[&format!("ioctl {CONTROL_NODE} {ALLOC} 12=0xc7c0")],
             call: &format!("ioctl {CONTROL_NODE} {CONTROL}"),
             want: &[
                 ("gpu.driver.call", "ioctl"),
@@ -119,7 +120,7 @@ fn each_kind_is_told_while_it_hangs() {
                 ("gpu.driver.device", &uvm),
                 ("gpu.driver.operation", "UVM_REGISTER_GPU"),
             ],
-            evidence: "in uvm_api_register_gpu for",
+            evidence: "in uvm_api_register for",
         },
         Hung {
             module: Module::Uvm,

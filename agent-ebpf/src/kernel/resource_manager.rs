@@ -14,7 +14,7 @@ use warpgauge_ebpf::rm::{ALLOC, RmKey, RmSum, code_at, counted_code, is_of_workl
 use super::caller::caller;
 use super::counting::{NO_EXIST, add_u64};
 use super::events::tell;
-use super::in_flight::{at_driver, begin, finish_inner, now, take};
+use super::in_flight::{at_driver, begin, finish_inner, now, take, tell_if_slow};
 use super::maps::{IN_FLIGHT, RM_CALLS, lose};
 use super::processes::{is_first, note};
 use super::task::read;
@@ -56,6 +56,8 @@ pub fn kr_rm_ioctl(_ctx: RetProbeContext) -> u32 {
         unsafe { (*ioctl).rm.status = call.rm.status };
     }
     answered(key.tid, &call, end_ns);
+    // one that lasts is announced like any other call, so its end must be told
+    tell_if_slow(&key, &call, end_ns, 0);
     0
 }
 

@@ -12,7 +12,7 @@ use warpgauge_ebpf::loss::Loss;
 
 use super::caller::caller;
 use super::events::{tell, tell_own};
-use super::in_flight::{at_driver, begin, finish_inner, now, take};
+use super::in_flight::{at_driver, begin, finish_inner, now, take, tell_if_slow};
 use super::maps::lose;
 use super::processes::note;
 use super::task::read;
@@ -61,13 +61,15 @@ pub fn kp_uvm_register_channel(ctx: ProbeContext) -> u32 {
 #[kretprobe]
 pub fn kr_uvm_register(ctx: RetProbeContext) -> u32 {
     let Some((key, call)) = take(layer::DRIVER, |call| call.kind == kind::REGISTER) else { return 0 };
-    let status: u32 = ctx.ret();
+    let (at_ns, status) = (now(), ctx.ret::<u32>());
+    // one that lasts is announced like any other call, so its end must be told
+    tell_if_slow(&key, &call, at_ns, i64::from(status));
     if status != 0 || call.tgid == 0 {
         return 0;
     }
     note(call.tgid, call.start_ns);
     tell(&Event {
-        at_ns: now(),
+        at_ns,
         start_ns: call.start_ns,
         cgroup: call.cgroup,
         tgid: call.tgid,

@@ -111,7 +111,7 @@ fn command(machine: &Machine<'_>) -> Command {
         command.arg("-L").arg(folder);
     }
     let (accel, processor) = match machine.accel {
-        Accel::Tcg => ("tcg,thread=multi", "max"),
+        Accel::Tcg => ("tcg,thread=multi", "max,la57=off"),
         Accel::Kvm => ("kvm", "host"),
     };
     command.args(["-accel", accel, "-cpu", processor, "-smp", "2", "-M", "q35", "-m", MEMORY_MIB]);
@@ -119,7 +119,7 @@ fn command(machine: &Machine<'_>) -> Command {
     command.arg("-serial").arg(format!("file:{}", machine.console.display()));
     command.args(["-chardev", "stdio,id=lines,signal=off", "-serial", "chardev:lines"]);
     command.arg("-kernel").arg(machine.kernel).arg("-initrd").arg(machine.initramfs);
-    command.args(["-append", "console=ttyS0 loglevel=5 panic=-1"]);
+    command.args(["-append", "console=ttyS0 loglevel=5 panic=-1 mitigations=off tsc=reliable rcupdate.rcu_expedited=1 nowatchdog"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command
 }
