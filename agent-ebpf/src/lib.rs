@@ -58,8 +58,6 @@ pub mod maps {
     pub const RM_CALLS: &str = "RM_CALLS";
     /// Hash [`HeldKey`](crate::lock::HeldKey) → [`Held`](crate::lock::Held).
     pub const HELD: &str = "HELD";
-    /// Hash lock (`u64`) → when a thread that did not have it let it go (`u64`, ns, monotonic).
-    pub const RELEASED: &str = "RELEASED";
     /// Hash tgid (`u32`) → until when (`u64`, ns, monotonic) its threads are followed by the scheduler's programs.
     pub const ARMED: &str = "ARMED";
     /// Hash tid (`u32`) → [`Off`](crate::schedule::Off).
@@ -75,8 +73,6 @@ pub mod maps {
     pub const RM_ENTRIES: u32 = 8192;
     /// Most locks held at once.
     pub const HELD_ENTRIES: u32 = 4096;
-    /// Most locks let go by others.
-    pub const RELEASED_ENTRIES: u32 = 512;
     /// Most processes followed by the scheduler's programs at once.
     pub const ARMED_ENTRIES: u32 = 64;
     /// Most of their threads off the processor at once.

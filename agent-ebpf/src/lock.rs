@@ -2,9 +2,12 @@
 //!
 //! In: the driver's `os_acquire_*` and `os_release_*`. Out: waits, as calls in flight of layer
 //! [`LOCK`](crate::calls::layer::LOCK), and [`Held`] entries that tell a victim from its holder.
-//! What can go wrong: a semaphore may be let go by another thread than the one that took it; that release is kept by
-//! its lock alone ([`RELEASED`](crate::maps::RELEASED)), and holders from before it count no more. Trap: up to 595
-//! `os_cond_acquire_rwlock_*` say the opposite of what they did, so they tell nobody's holding and are not probed.
+//! What can go wrong: a mutex may be let go by another thread than the one that took it; the entry stays until somebody
+//! else takes the mutex, or its thread ends. Trap: the semaphore of a GPU lock is no lock but a call to those who wait.
+//! It begins at 0, whoever finds the GPU free never touches it, and it is raised only if somebody waits (`core/locks.c` of
+//! the open driver, 515 to 595): who comes out of it may have the GPU, but was never seen to let go, so it has no holder.
+//! Trap: `os_cond_acquire_rwlock_*` of 525 to 595 say the opposite of what they did, so they tell nobody's holding and are
+//! not probed.
 
 /// Values of [`InFlight::op`](crate::calls::InFlight::op) and [`Held::mode`].
 #[expect(missing_docs, reason = "named after the driver's functions")]
@@ -12,8 +15,9 @@ pub mod mode {
     pub const READ: u32 = 0;
     pub const WRITE: u32 = 1;
     pub const MUTEX: u32 = 2;
+    /// Waited for, never held: there is no [`Held`](super::Held) of this mode.
     pub const SEMAPHORE: u32 = 3;
-    /// Taken at the first try or not at all (`os_cond_acquire_mutex`, `os_cond_acquire_semaphore`): never waited for.
+    /// A mutex that was taken at the first try or not at all (`os_cond_acquire_mutex`): never waited for.
     pub const TRIED: u32 = 4;
 }
 

@@ -2,14 +2,30 @@
 /*
  * RM's locks, under the driver's names, and a command that holds one.
  *
- * In: a lock's address. Out: the lock is had. As in the driver, a semaphore's acquire is a jump into the mutex's: a
- * probe on each sees one wait twice.
+ * In: a lock's address. Out: the lock is had. As in the driver:
+ * - a semaphore's acquire is a jump into the mutex's: a probe on each sees one wait twice;
+ * - a GPU's lock is a count under a spinlock. Its semaphore begins at 0 and only wakes who waits: a thread that finds the
+ *   GPU free touches it neither on the way in nor, if nobody waits by then, on the way out;
+ * - a try of a reader-writer lock answers the opposite of what it did. Nothing here calls one: its caller would go on
+ *   without the lock, or never let go of it.
  */
 #include "nvidia.h"
 
 DECLARE_RWSEM(nv_api_lock);
-struct semaphore nv_gpu_lock = __SEMAPHORE_INITIALIZER(nv_gpu_lock, 1);
 struct semaphore nv_rm_mutex = __SEMAPHORE_INITIALIZER(nv_rm_mutex, 1);
+
+/* The lock of a GPU; all GPUs of the double have one. */
+static struct {
+	spinlock_t spinlock;
+	int count;		/* 1: free; 0: had; below: how many wait */
+	bool running;		/* somebody has it */
+	bool signaled;		/* somebody was woken for it, and does not run yet */
+	struct semaphore wait;
+} gpu_lock = {
+	.spinlock = __SPIN_LOCK_UNLOCKED(gpu_lock.spinlock),
+	.count = 1,
+	.wait = __SEMAPHORE_INITIALIZER(gpu_lock.wait, 0),
+};
 
 enum { LOCK_API, LOCK_GPU, LOCK_MUTEX, LOCKS };
 enum { MODE_READ, MODE_WRITE, MODE_MUTEX, MODE_SEMAPHORE };
@@ -17,14 +33,23 @@ enum { MODE_READ, MODE_WRITE, MODE_MUTEX, MODE_SEMAPHORE };
 /* a thread for each lock: two locks may be held at once */
 static struct kthread_worker *holders[LOCKS];
 
+static bool may_sleep(void)
+{
+	return !irqs_disabled() && !in_interrupt() && !in_atomic();
+}
+
 noinline NV_STATUS os_acquire_mutex(void *mutex)
 {
+	if (!may_sleep())
+		return NV_ERR_INVALID_REQUEST;
 	down(mutex);
 	return NV_OK;
 }
 
 noinline NV_STATUS os_cond_acquire_mutex(void *mutex)
 {
+	if (!may_sleep())
+		return NV_ERR_INVALID_REQUEST;
 	return down_trylock(mutex) ? NV_ERR_TIMEOUT_RETRY : NV_OK;
 }
 
@@ -49,24 +74,30 @@ noinline NV_STATUS os_release_semaphore(void *semaphore)
 	return NV_OK;
 }
 
-noinline void os_acquire_rwlock_read(void *lock)
+noinline NV_STATUS os_acquire_rwlock_read(void *lock)
 {
+	if (!may_sleep())
+		return NV_ERR_INVALID_REQUEST;
 	down_read(lock);
+	return NV_OK;
 }
 
-noinline void os_acquire_rwlock_write(void *lock)
+noinline NV_STATUS os_acquire_rwlock_write(void *lock)
 {
+	if (!may_sleep())
+		return NV_ERR_INVALID_REQUEST;
 	down_write(lock);
+	return NV_OK;
 }
 
 noinline NV_STATUS os_cond_acquire_rwlock_read(void *lock)
 {
-	return down_read_trylock(lock) ? NV_OK : NV_ERR_TIMEOUT_RETRY;
+	return down_read_trylock(lock) ? NV_ERR_TIMEOUT_RETRY : NV_OK;
 }
 
 noinline NV_STATUS os_cond_acquire_rwlock_write(void *lock)
 {
-	return down_write_trylock(lock) ? NV_OK : NV_ERR_TIMEOUT_RETRY;
+	return down_write_trylock(lock) ? NV_ERR_TIMEOUT_RETRY : NV_OK;
 }
 
 noinline void os_release_rwlock_read(void *lock)
@@ -77,6 +108,36 @@ noinline void os_release_rwlock_read(void *lock)
 noinline void os_release_rwlock_write(void *lock)
 {
 	up_write(lock);
+}
+
+void nv_gpu_lock_acquire(void)
+{
+	spin_lock(&gpu_lock.spinlock);
+	if (gpu_lock.count-- <= 0) {
+		do {
+			spin_unlock(&gpu_lock.spinlock);
+			os_acquire_semaphore(&gpu_lock.wait);
+			spin_lock(&gpu_lock.spinlock);
+			gpu_lock.signaled = false;
+		} while (gpu_lock.running);
+	}
+	gpu_lock.running = true;
+	spin_unlock(&gpu_lock.spinlock);
+}
+
+void nv_gpu_lock_release(void)
+{
+	bool wake;
+
+	spin_lock(&gpu_lock.spinlock);
+	wake = gpu_lock.count < 0 && !gpu_lock.signaled;
+	if (wake)
+		gpu_lock.signaled = true;
+	gpu_lock.running = false;
+	gpu_lock.count++;
+	spin_unlock(&gpu_lock.spinlock);
+	if (wake)
+		os_release_semaphore(&gpu_lock.wait);
 }
 
 static void acquire(int mode)
@@ -92,7 +153,7 @@ static void acquire(int mode)
 		os_acquire_mutex(&nv_rm_mutex);
 		break;
 	default:
-		os_acquire_semaphore(&nv_gpu_lock);
+		nv_gpu_lock_acquire();
 	}
 }
 
@@ -109,7 +170,7 @@ static void release(int mode)
 		os_release_mutex(&nv_rm_mutex);
 		break;
 	default:
-		os_release_semaphore(&nv_gpu_lock);
+		nv_gpu_lock_release();
 	}
 }
 
@@ -121,7 +182,7 @@ static void hold(struct sim_job *job)
 	release(job->mode);
 }
 
-/* the semaphore was taken by another thread */
+/* the mutex was taken by another thread */
 static void hand_back(struct sim_job *job)
 {
 	sim_job_begun(job);
@@ -160,7 +221,7 @@ int nv_locks_command(const char *line)
 		release(mode);
 		return 0;
 	}
-	if (!strcmp(who, "handover") && lock != LOCK_API) {
+	if (!strcmp(who, "handover") && lock == LOCK_MUTEX) {
 		acquire(mode);
 		return sim_run(holders[lock], hand_back, mode, ms);
 	}

@@ -6,8 +6,6 @@
  * block could be understood. RM's locks are taken as an escape needs them, and are held while a rule of kind "rm"
  * sleeps or hangs: so one call's victim is another's.
  */
-#include <linux/delay.h>
-
 #include "nvidia.h"
 
 enum { RM_FREE = 0x29, RM_CONTROL = 0x2a, RM_ALLOC = 0x2b, RM_DUP_OBJECT = 0x34, RM_IDLE_CHANNELS = 0x41,
@@ -55,18 +53,14 @@ static void lock(u32 cmd)
 	case RM_FREE:
 	case RM_ALLOC:
 	case RM_DUP_OBJECT:
-		os_acquire_rwlock_write(&nv_api_lock);
-		break;
 	case RM_ACCESS_REGISTRY:
-		/* a request of low priority tries again and again */
-		while (os_cond_acquire_rwlock_read(&nv_api_lock) != NV_OK)
-			msleep(10);
+		os_acquire_rwlock_write(&nv_api_lock);
 		break;
 	case RM_VID_HEAP_CONTROL:
 	case RM_MAP_MEMORY:
 	case RM_MAP_MEMORY_DMA:
 		os_acquire_rwlock_read(&nv_api_lock);
-		os_acquire_semaphore(&nv_gpu_lock);
+		nv_gpu_lock_acquire();
 		break;
 	case RM_CONTROL:
 		os_acquire_rwlock_read(&nv_api_lock);
@@ -82,15 +76,15 @@ static void unlock(u32 cmd)
 	case RM_FREE:
 	case RM_ALLOC:
 	case RM_DUP_OBJECT:
+	case RM_ACCESS_REGISTRY:
 		os_release_rwlock_write(&nv_api_lock);
 		break;
 	case RM_VID_HEAP_CONTROL:
 	case RM_MAP_MEMORY:
 	case RM_MAP_MEMORY_DMA:
-		os_release_semaphore(&nv_gpu_lock);
+		nv_gpu_lock_release();
 		os_release_rwlock_read(&nv_api_lock);
 		break;
-	case RM_ACCESS_REGISTRY:
 	case RM_CONTROL:
 		os_release_rwlock_read(&nv_api_lock);
 		break;

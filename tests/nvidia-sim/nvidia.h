@@ -63,8 +63,8 @@ void os_release_mutex(void *mutex);
 NV_STATUS os_acquire_semaphore(void *semaphore);
 NV_STATUS os_cond_acquire_semaphore(void *semaphore);
 NV_STATUS os_release_semaphore(void *semaphore);
-void os_acquire_rwlock_read(void *lock);
-void os_acquire_rwlock_write(void *lock);
+NV_STATUS os_acquire_rwlock_read(void *lock);
+NV_STATUS os_acquire_rwlock_write(void *lock);
 NV_STATUS os_cond_acquire_rwlock_read(void *lock);
 NV_STATUS os_cond_acquire_rwlock_write(void *lock);
 void os_release_rwlock_read(void *lock);
@@ -76,8 +76,9 @@ int nv_locks_command(const char *line);
 
 /* RM's locks. */
 extern struct rw_semaphore nv_api_lock;
-extern struct semaphore nv_gpu_lock;
 extern struct semaphore nv_rm_mutex;
+void nv_gpu_lock_acquire(void);
+void nv_gpu_lock_release(void);
 
 /* nvidia-power.c */
 typedef enum { NV_POWER_STATE_IN_HIBERNATE, NV_POWER_STATE_IN_STANDBY, NV_POWER_STATE_RUNNING } nv_power_state_t;

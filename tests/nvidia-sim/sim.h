@@ -26,6 +26,7 @@ typedef u32 NV_STATUS;
 
 #define NV_OK 0x00
 #define NV_ERR_INVALID_ARGUMENT 0x1f
+#define NV_ERR_INVALID_REQUEST 0x3f
 #define NV_ERR_TIMEOUT_RETRY 0x66
 
 /* Kinds of calls, each with rules and counts of its own. */

@@ -1,9 +1,10 @@
 //! RM's locks: who waits, and who has them.
 //!
-//! In: `os_acquire_*(lock)`, `os_cond_acquire_mutex(lock)`, `os_cond_acquire_semaphore(lock)`, `os_release_*(lock)`.
-//! Out: waits as calls in flight and histograms, holders.
-//! What can go wrong: a full map, counted. One function may be compiled into a jump to another: a second entry of the
-//! same thread on the same lock is the same wait, and its second return finds nothing any more.
+//! In: `os_acquire_*(lock)`, `os_cond_acquire_mutex(lock)`, `os_release_mutex(lock)`, `os_release_rwlock_*(lock)`.
+//! Out: waits as calls in flight and histograms, holders; none of a semaphore, which is nobody's.
+//! What can go wrong: a full map, counted. `os_acquire_semaphore` is compiled into a jump to `os_acquire_mutex`: a second
+//! entry of the same thread on the same lock is the same wait, with the first one's mode, and its second return finds
+//! nothing any more.
 
 use aya_ebpf::macros::{kprobe, kretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
@@ -15,7 +16,7 @@ use warpgauge_ebpf::loss::Loss;
 use super::caller::caller;
 use super::counting::count;
 use super::in_flight::{at_driver, begin, foreign_thread, now, take, tell_if_slow};
-use super::maps::{HELD, IN_FLIGHT, RELEASED, lose};
+use super::maps::{HELD, IN_FLIGHT, lose};
 
 #[inline(always)]
 fn wait(ctx: &ProbeContext, mode: u32) -> u32 {
@@ -69,7 +70,7 @@ pub fn kr_lock(ctx: RetProbeContext) -> u32 {
         let key = HistogramKey { cgroup, tgid, dev: call.op, op: number(call.object), kind };
         count(&key, waited_ns, status == REFUSED);
     }
-    if status != REFUSED {
+    if status != REFUSED && call.op != mode::SEMAPHORE {
         hold(&key, &call, end_ns);
     }
     tell_if_slow(&key, &call, end_ns, 0);
@@ -107,13 +108,11 @@ fn hold(key: &InFlightKey, call: &InFlight, since_ns: u64) {
     }
 }
 
-/// For all of `os_release_*`. What the agent's own threads let go of, they were not seen to take.
+/// For the releases of mutexes and reader-writer locks: a thread lets go of what is its own, and of nobody else's. One
+/// that was not seen to take the lock may believe to have it: a try of a reader-writer lock that failed tells it so.
 #[kprobe]
 pub fn kp_unlock(ctx: ProbeContext) -> u32 {
     let (Some((key, _)), Some(lock)) = (foreign_thread(), ctx.arg::<u64>(0)) else { return 0 };
-    let of = HeldKey { lock, tid: key.tid, reserved: 0 };
-    if HELD.remove(of).is_err() && RELEASED.insert(lock, now(), 0).is_err() {
-        lose(Loss::HeldFull);
-    }
+    let _ = HELD.remove(HeldKey { lock, tid: key.tid, reserved: 0 }); // taken before anybody looked, or not at all
     0
 }

@@ -12,8 +12,7 @@ use warpgauge_ebpf::lock::{Held, HeldKey};
 use warpgauge_ebpf::loss::{LOSSES as LOSS_COUNT, Loss};
 use warpgauge_ebpf::maps::{
     ARMED_ENTRIES, EVENTS_BYTES, HELD_ENTRIES, HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES, MAJOR_SLOTS,
-    OFF_ENTRIES, OFF_SUM_ENTRIES, PROCESS_ENTRIES, RELEASED_ENTRIES, RM_ENTRIES, SLOW_CALLS_BYTES,
-    UNLOADS_BYTES,
+    OFF_ENTRIES, OFF_SUM_ENTRIES, PROCESS_ENTRIES, RM_ENTRIES, SLOW_CALLS_BYTES, UNLOADS_BYTES,
 };
 use warpgauge_ebpf::rm::{RmKey, RmSum};
 use warpgauge_ebpf::schedule::{Off, OffKey, OffSum};
@@ -43,9 +42,6 @@ pub static RM_CALLS: HashMap<RmKey, RmSum> = HashMap::with_max_entries(RM_ENTRIE
 
 #[map]
 pub static HELD: HashMap<HeldKey, Held> = HashMap::with_max_entries(HELD_ENTRIES, 0);
-
-#[map]
-pub static RELEASED: HashMap<u64, u64> = HashMap::with_max_entries(RELEASED_ENTRIES, 0);
 
 #[map]
 pub static ARMED: HashMap<u32, u64> = HashMap::with_max_entries(ARMED_ENTRIES, 0);

@@ -104,7 +104,6 @@ impl DriverStalls {
             | Signal::PodDevices { .. }
             | Signal::Source { .. } => {}
         }
-        // last: who comes out of a wait has the lock from now on, and another one had it until now
         self.locks.push(signal);
     }
 
@@ -129,10 +128,9 @@ impl DriverStalls {
 
     /// The holder may have let go by the time the victim's call is told: whom it was last known to wait for is kept.
     fn look_for_holder(&mut self, tid: Tid) {
-        let Some(wait) = self.open.get((tid, Layer::Lock)).and_then(|open| open.call.lock.clone()) else {
-            return;
-        };
-        let holder = self.locks.holder(&wait.lock, tid).cloned();
+        let Some(open) = self.open.get((tid, Layer::Lock)) else { return };
+        let (Some(wait), since) = (open.call.lock.clone(), open.enter) else { return };
+        let holder = self.locks.holder(&wait.lock, tid, since).cloned();
         let dead = holder.as_ref().is_some_and(|holder| self.locks.is_dead(holder));
         let Some(outer) = self.open.outermost_mut(tid) else { return };
         match &mut outer.blame {

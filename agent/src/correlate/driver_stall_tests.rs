@@ -218,49 +218,60 @@ fn waiting(others: &[Signal]) -> Vec<String> {
     causes(&all)
 }
 
+/// Who has the lock, all of them alone, since 0.
+fn list(ms: u64, tids: &[u32]) -> Signal {
+    let holder =
+        |tid: &u32| Holder { pid: Pid(70), tid: Tid(*tid), caller: None, since: MonoNs(0), exclusive: true };
+    let holders = LockHolders { lock: "rm_api".into(), holders: tids.iter().map(holder).collect() };
+    Signal::LockHolders { at: MonoNs(ms * 1_000_000), holders: Box::new(holders) }
+}
+
 #[test]
 fn a_wait_for_a_lock_is_put_down_to_who_has_it() {
     let told = |cause: &str| [format!("Begin {cause}"), format!("End {cause}")];
     assert_eq!(waiting(&[]), told("driver_call"), "a holder nobody knows proves nothing");
-    assert_eq!(waiting(&[lock(0, 9, OUT)]), told("driver_lock 9"));
-    let released = lock(1_900, 9, Edge::Release);
+    assert_eq!(waiting(&[list(1, &[9])]), told("driver_lock 9"), "as the wait began");
+    assert_eq!(waiting(&[list(400, &[9])]), told("driver_lock 9"));
+    assert_eq!(waiting(&[list(400, &[8])]), told("driver_call"), "not itself");
     assert_eq!(
-        waiting(&[lock(0, 9, OUT), released.clone()]),
+        waiting(&[list(400, &[9]), list(1_900, &[])]),
         told("driver_lock 9"),
         "it had it all the time"
     );
-    let next = [lock(0, 9, OUT), lock(1_600, 10, OUT), released];
-    assert_eq!(waiting(&next), ["Begin driver_lock 9", "End driver_lock 9"], "whom it was told of");
-    let let_go_early = [lock(0, 9, OUT), lock(1, 9, Edge::Release)];
-    assert_eq!(waiting(&let_go_early[..1]), told("driver_lock 9"));
-    let exit = Signal::Exit { at: MonoNs(700_000_000), pid: Pid(7) };
-    assert_eq!(waiting(&[lock(0, 9, OUT), exit]), told("dead_holder 9"));
+    assert_eq!(waiting(&[list(400, &[9]), list(1_400, &[])]), told("driver_lock 9"));
+    assert_eq!(waiting(&[list(400, &[9]), list(1_600, &[10])]), told("driver_lock 9"), "whom it was told of");
+    assert_eq!(waiting(&[list(400, &[9]), list(1_400, &[10])]), told("driver_lock 10"));
+    let exit = Signal::Exit { at: MonoNs(700_000_000), pid: Pid(70) };
+    assert_eq!(waiting(&[list(400, &[9]), exit]), told("dead_holder 9"));
 }
 
+/// Whoever came out of a wait, or was on a list before this one, may have let go since: that is not told.
 #[test]
-fn holders_may_be_told_as_a_list() {
-    let list = |ms: u64, tids: &[u32]| {
-        let holder = |tid: &u32| Holder {
-            pid: Pid(70),
-            tid: Tid(*tid),
-            caller: None,
-            since: MonoNs(0),
-            exclusive: true,
-        };
-        let holders = LockHolders { lock: "rm_api".into(), holders: tids.iter().map(holder).collect() };
-        Signal::LockHolders { at: MonoNs(ms * 1_000_000), holders: Box::new(holders) }
-    };
-    assert_eq!(waiting(&[list(400, &[9])]), ["Begin driver_lock 9", "End driver_lock 9"]);
-    assert_eq!(waiting(&[list(400, &[8])]), ["Begin driver_call", "End driver_call"], "not itself");
-    assert_eq!(waiting(&[list(400, &[9]), list(1_400, &[])]), ["Begin driver_lock 9", "End driver_lock 9"]);
+fn who_had_a_lock_before_the_wait_is_not_blamed_for_it() {
+    let told = |cause: &str| [format!("Begin {cause}"), format!("End {cause}")];
+    assert_eq!(waiting(&[lock(0, 9, OUT)]), told("driver_call"));
+    assert_eq!(waiting(&[list(0, &[9])]), told("driver_call"));
+    // what was over before anybody looked is told at once, before the lists of that look, or after those of an earlier one
+    let over = [
+        edge(3_000, 8, IOCTL, Edge::Enter, |_| {}),
+        lock(3_001, 8, Edge::Enter),
+        lock(4_500, 8, OUT),
+        edge(4_501, 8, IOCTL, OUT, |_| {}),
+    ];
+    let among = |before: &[Signal], after: &[Signal]| causes(&[before, &over, after].concat());
+    let former = [list(1_000, &[9]), lock(1_200, 10, OUT)];
+    assert_eq!(among(&former, &[]), told("driver_call"));
+    assert_eq!(among(&[], &[list(5_000, &[11])]), told("driver_call"));
+    assert_eq!(among(&former, &[list(5_000, &[11])]), told("driver_call"));
+    assert_eq!(among(&[list(4_000, &[9])], &[]), told("driver_lock 9"), "somebody looked meanwhile");
 }
 
 #[test]
 fn a_short_wait_within_a_long_call_is_not_its_cause() {
     let ioctl = |ms, what| edge(ms, 8, IOCTL, what, |_| {});
     let rows = [
-        lock(0, 9, OUT),
         ioctl(0, Edge::Enter),
+        list(1, &[9]),
         lock(1, 8, Edge::Enter),
         signal(300, IN),
         lock(400, 8, OUT),

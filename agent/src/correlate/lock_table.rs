@@ -1,14 +1,15 @@
 //! Who has which of the driver's locks.
 //!
-//! In: lists of holders, as the probes read them from the kernel; or, in a replay, the edges of each thread's own waits:
-//! who came out of one has the lock until it lets go. Out: the holder that a victim waits for, and whether it has ended.
-//! What can go wrong: a lock taken before anybody looked has no known holder; more locks than are kept: the one that was
-//! not heard of for longest is forgotten, and counted.
+//! In: lists of holders, as the probes read them from the kernel while somebody waits. Out: the holder that a victim waits
+//! for, and whether it has ended.
+//! That a thread came out of its wait says nothing: when it lets go is not told, and not every wait ends with the lock.
+//! What can go wrong: a lock taken before anybody looked has no known holder, nor has one whose list came before the wait,
+//! or was dropped; more locks than are kept: the one that was not heard of for longest is forgotten, and counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::{Call, CallKind, Edge, Holder, LockHolders, MonoNs, Pid, Signal, Tid};
+use crate::model::{Holder, LockHolders, MonoNs, Pid, Signal, Tid};
 use crate::telemetry::{Counter, Telemetry};
 
 /// Holders by the name of the lock.
@@ -49,7 +50,6 @@ impl LockTable {
                 self.locks.remove(&holders.lock);
             }
             Signal::LockHolders { at, holders } => self.list(*at, holders),
-            Signal::Call { at, call } if call.kind == CallKind::Lock => self.edge(*at, call),
             Signal::Exit { at, pid } | Signal::Process { at, pid, process: None } => self.end(*at, *pid),
             Signal::Tick { at } => {
                 self.ended.retain(|_, ended| at.since(*ended).is_none_or(|age| age < Self::REMEMBERED));
@@ -62,30 +62,6 @@ impl LockTable {
     fn list(&mut self, at: MonoNs, list: &LockHolders) {
         let lock = self.lock(at, &list.lock);
         lock.holders = list.holders.iter().take(Self::HOLDERS_MAX).cloned().collect();
-    }
-
-    fn edge(&mut self, at: MonoNs, call: &Call) {
-        let Some(wait) = &call.lock else { return };
-        match call.edge {
-            Edge::Exit { lost: false, .. } => {
-                let holders = &mut self.lock(at, &wait.lock).holders;
-                // whoever had it otherwise has let it go: that was not seen
-                holders.retain(|other| !wait.exclusive && !other.exclusive && other.tid != call.tid);
-                if holders.len() < Self::HOLDERS_MAX {
-                    let (caller, exclusive) = (call.caller.clone(), wait.exclusive);
-                    holders.push(Holder { pid: call.pid, tid: call.tid, caller, since: at, exclusive });
-                }
-            }
-            Edge::Release => {
-                if let Some(lock) = self.locks.get_mut(&wait.lock) {
-                    lock.holders.retain(|holder| holder.tid != call.tid);
-                    if lock.holders.is_empty() {
-                        self.locks.remove(&wait.lock);
-                    }
-                }
-            }
-            Edge::Enter | Edge::Exit { .. } => {}
-        }
     }
 
     fn end(&mut self, at: MonoNs, pid: Pid) {
@@ -109,9 +85,11 @@ impl LockTable {
         lock
     }
 
-    /// Whom a thread waits for: the one who keeps others out, else who has had the lock for longest.
-    pub fn holder(&self, lock: &str, waiting: Tid) -> Option<&Holder> {
-        let others = self.locks.get(lock)?.holders.iter().filter(|holder| holder.tid != waiting);
+    /// Whom a thread waits for since then: the one who keeps others out, else who has had the lock for longest. An older
+    /// list was made for another wait, and who is in it may have let go unseen.
+    pub fn holder(&self, lock: &str, waiting: Tid, since: MonoNs) -> Option<&Holder> {
+        let list = self.locks.get(lock).filter(|list| list.heard >= since)?;
+        let others = list.holders.iter().filter(|holder| holder.tid != waiting);
         others.min_by_key(|holder| (!holder.exclusive, holder.since))
     }
 
@@ -129,29 +107,19 @@ impl LockTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::call::LockWait;
+    use crate::model::signal::SourceState;
 
-    fn call(ms: u64, tid: u32, exclusive: bool, edge: Edge) -> Signal {
-        let lock = Some(LockWait { lock: "L".into(), exclusive });
-        let call = Call {
+    /// A list of the lock's holders. Those from 50 on keep all others out; each has had it since its own number.
+    fn list(at: u64, lock: &str, tids: &[u32]) -> Signal {
+        let holder = |tid: &u32| Holder {
             pid: Pid(tid / 10),
-            tid: Tid(tid),
-            kind: CallKind::Lock,
-            op: 0,
-            driver: None,
-            device: None,
-            node: None,
-            function: None,
-            rm: None,
-            lock,
-            edge,
+            tid: Tid(*tid),
             caller: None,
+            since: MonoNs(u64::from(*tid)),
+            exclusive: *tid >= 50,
         };
-        Signal::Call { at: MonoNs(ms), call: Box::new(call) }
-    }
-
-    fn got(ms: u64, tid: u32, exclusive: bool) -> Signal {
-        call(ms, tid, exclusive, Edge::Exit { ret: None, status: None, lost: false })
+        let holders = LockHolders { lock: lock.into(), holders: tids.iter().map(holder).collect() };
+        Signal::LockHolders { at: MonoNs(at), holders: Box::new(holders) }
     }
 
     fn table(signals: &[Signal]) -> LockTable {
@@ -160,53 +128,51 @@ mod tests {
         table
     }
 
-    /// The thread that has the lock, as thread 99 sees it, and how many have it.
+    /// The thread that has the lock, as thread 99 sees it that waits since 100, and how many have it.
     #[track_caller]
     fn check(signals: &[Signal], want: (Option<u32>, usize)) {
         let table = table(signals);
-        let seen = (table.holder("L", Tid(99)).map(|holder| holder.tid.0), table.count("L"));
+        let seen = (table.holder("L", Tid(99), MonoNs(100)).map(|holder| holder.tid.0), table.count("L"));
         assert_eq!(seen, want, "{signals:?}");
     }
 
     #[test]
-    fn who_came_out_of_the_wait_has_it_until_it_lets_go() {
-        check(&[call(1, 11, true, Edge::Enter)], (None, 0));
-        check(&[got(1, 11, true)], (Some(11), 1));
-        check(&[got(1, 11, true), call(2, 11, true, Edge::Release)], (None, 0));
-        check(&[got(1, 11, true), got(2, 12, true)], (Some(12), 1));
-        check(&[got(1, 11, false), got(2, 12, false)], (Some(11), 2));
-        check(&[got(1, 11, false), got(2, 12, true)], (Some(12), 1));
-        check(&[got(1, 99, true)], (None, 1));
-        check(&[call(1, 11, true, Edge::Exit { ret: None, status: None, lost: true })], (None, 0));
+    fn the_last_list_tells_who_has_it() {
+        check(&[], (None, 0));
+        check(&[list(100, "L", &[14, 13])], (Some(13), 2));
+        check(&[list(100, "L", &[14, 13]), list(110, "L", &[15])], (Some(15), 1));
+        check(&[list(100, "L", &[14]), list(110, "L", &[])], (None, 0));
+        check(&[list(100, "L", &[14]), list(110, "M", &[15])], (Some(14), 1));
+        check(&[list(100, "L", &[11, 50])], (Some(50), 2));
+        check(&[list(100, "L", &[99])], (None, 1));
     }
 
     #[test]
-    fn a_list_of_holders_replaces_what_was_known() {
-        let list = |tids: &[u32]| {
-            let holder = |tid: &u32| Holder {
-                pid: Pid(1),
-                tid: Tid(*tid),
-                caller: None,
-                since: MonoNs(u64::from(*tid)),
-                exclusive: false,
-            };
-            let holders = LockHolders { lock: "L".into(), holders: tids.iter().map(holder).collect() };
-            Signal::LockHolders { at: MonoNs(5), holders: Box::new(holders) }
+    fn a_list_from_before_a_wait_says_nothing_of_it() {
+        check(&[list(99, "L", &[11])], (None, 1));
+        check(&[list(99, "L", &[11]), list(100, "L", &[12])], (Some(12), 1));
+    }
+
+    #[test]
+    fn without_the_probes_nobody_knows() {
+        let source = |name: &str, up| {
+            let source = SourceState { name: name.into(), up, reason: None, late: None };
+            Signal::Source { at: MonoNs(120), source }
         };
-        check(&[got(1, 11, true), list(&[14, 13])], (Some(13), 2));
-        check(&[got(1, 11, true), list(&[])], (None, 0));
+        check(&[list(110, "L", &[11]), source("probes", false)], (None, 0));
+        check(&[list(110, "L", &[11]), source("nvml", false), source("probes", true)], (Some(11), 1));
     }
 
     #[test]
     fn a_holder_is_dead_when_its_process_ended_after_it_took_the_lock() {
-        let exit = |ms| Signal::Exit { at: MonoNs(ms), pid: Pid(1) };
+        let exit = |at| Signal::Exit { at: MonoNs(at), pid: Pid(1) };
         for (signals, want) in [
-            (vec![got(5, 11, true)], false),
-            (vec![got(5, 11, true), exit(6)], true),
-            (vec![exit(4), got(5, 11, true)], false), // another one with that number
+            (vec![list(100, "L", &[11])], false),
+            (vec![list(100, "L", &[11]), exit(12)], true),
+            (vec![exit(10), list(100, "L", &[11])], false), // another one with that number
         ] {
             let table = table(&signals);
-            let holder = table.holder("L", Tid(99)).expect("a holder");
+            let holder = table.holder("L", Tid(99), MonoNs(100)).expect("a holder");
             assert_eq!(table.is_dead(holder), want, "{signals:?}");
         }
     }
@@ -216,13 +182,13 @@ mod tests {
         let telemetry = Telemetry::default();
         let mut table = LockTable::new(&telemetry);
         for n in 0..LockTable::LOCKS_MAX + 3 {
-            let mut signal = got(n as u64, 11, true);
-            let Signal::Call { call, .. } = &mut signal else { panic!("a call") };
-            call.lock = Some(LockWait { lock: format!("L{n}"), exclusive: true });
-            table.push(&signal);
+            table.push(&list(n as u64, &format!("L{n}"), &[11]));
         }
         let refused = telemetry.counter("warpgauge.correlate.refused", &[("reason", "locks")]).get();
         assert_eq!((table.locks.len(), refused), (LockTable::LOCKS_MAX, 3));
         assert_eq!((table.count("L0"), table.count(&format!("L{}", LockTable::LOCKS_MAX))), (0, 1));
+        let many: Vec<u32> = (0..LockTable::HOLDERS_MAX as u32 + 3).collect();
+        table.push(&list(9_999, "L9", &many));
+        assert_eq!(table.count("L9"), LockTable::HOLDERS_MAX);
     }
 }

@@ -157,7 +157,7 @@ pub enum Edge {
         /// No return was seen; the thread was found outside, so the true end lies before this time.
         lost: bool,
     },
-    /// A lock was let go.
+    /// A lock was let go. Only recordings tell it: live, [`super::LockHolders`] tell who has one.
     Release,
 }
 

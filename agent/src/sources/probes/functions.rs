@@ -1,7 +1,7 @@
 //! The driver's functions that probes stand on, and the programs that go there.
 //!
-//! In: nothing. Out: a table. Names are those of the open driver's branches 515 to 595; they are the same in the closed
-//! flavour, since all of them lie in the part that is built on the node or at its border.
+//! In: nothing. Out: a table. Names are those of the open driver's branches 515 to 595 (reader-writer locks: from 525 on);
+//! they are the same in the closed flavour, since all of them lie in the part that is built on the node or at its border.
 //! What can go wrong: a branch that is not known yet renames one. A function that a probe cannot do without refuses the
 //! row there, any other is left out; both are said.
 
@@ -107,21 +107,22 @@ const fn unlock(names: &'static [&'static str]) -> Function {
     function(Module::Nvidia, names, "kp_unlock", ("", 0)).entry_only()
 }
 
-/// Who can be seen to take a lock must be seen to let it go, else it would be blamed for ever. A semaphore is a mutex
-/// by another name: in some builds one of the two only jumps to the other.
-const LOCKS: [Function; 12] = [
+/// Who can be seen to take a lock must be seen to let it go, else it would be blamed for ever. A semaphore is never had:
+/// a GPU lock's is raised to wake somebody, and touched by nobody who need not wait. Not probed are the tries of
+/// reader-writer locks, which answer the opposite of what they did.
+///
+/// The functions of mutex and semaphore have the same body, so the compiler makes the semaphore's jump into the mutex's,
+/// and there a wait for a GPU lock looks like one for a mutex. What tells them apart is the entry that comes first. So the
+/// semaphore's is not optional, and is attached before the mutex's.
+const LOCKS: [Function; 8] = [
+    lock(&["os_acquire_semaphore"], "kp_lock_semaphore"),
     lock(&["os_acquire_rwlock_read"], "kp_lock_read"),
     lock(&["os_acquire_rwlock_write"], "kp_lock_write"),
     lock(&["os_acquire_mutex"], "kp_lock_mutex"),
-    lock(&["os_acquire_semaphore"], "kp_lock_semaphore"),
-    try_lock(&["os_cond_acquire_rwlock_read"]),
-    try_lock(&["os_cond_acquire_rwlock_write"]),
     try_lock(&["os_cond_acquire_mutex"]),
-    try_lock(&["os_cond_acquire_semaphore"]),
     unlock(&["os_release_rwlock_read"]),
     unlock(&["os_release_rwlock_write"]),
     unlock(&["os_release_mutex"]),
-    unlock(&["os_release_semaphore"]),
 ];
 
 const REGISTER: (&str, u32) = ("kr_uvm_register", FEW);
@@ -208,7 +209,7 @@ mod tests {
                 assert!(seen.insert((function.module, *name)), "{name} twice");
             }
         }
-        assert_eq!(seen.len(), 40);
+        assert_eq!(seen.len(), 36);
     }
 
     #[test]
@@ -217,8 +218,22 @@ mod tests {
             let all = LOCKS.iter().map(|function| function.names[0]);
             all.filter_map(|name| Some(name.strip_prefix(part)?.to_owned())).collect()
         };
-        assert_eq!(names("os_acquire_").len(), 4);
-        assert_eq!(names("os_acquire_"), names("os_release_"));
-        assert_eq!(names("os_acquire_"), names("os_cond_acquire_"));
+        let mut held = names("os_acquire_");
+        assert!(held.remove("semaphore"), "waited for, and never had");
+        assert_eq!(held.len(), 3);
+        assert_eq!(held, names("os_release_"));
+        assert_eq!(
+            names("os_cond_acquire_"),
+            BTreeSet::from(["mutex".to_owned()]),
+            "the others' answers lie"
+        );
+    }
+
+    #[test]
+    fn a_semaphore_is_told_from_a_mutex_from_the_first_moment_on() {
+        let place = |name| LOCKS.iter().position(|function| function.names[0] == name);
+        let (semaphore, mutex) = (place("os_acquire_semaphore"), place("os_acquire_mutex"));
+        assert!(semaphore.is_some() && semaphore < mutex, "{semaphore:?} {mutex:?}");
+        assert!(semaphore.is_some_and(|at| LOCKS[at].needed));
     }
 }

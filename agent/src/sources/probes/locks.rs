@@ -1,9 +1,9 @@
 //! The driver's locks: their names, who has them, and what of the map may go.
 //!
-//! In: entries of the maps of held and released locks, calls in flight. Out: names, lists of holders, keys to delete.
+//! In: entries of the map of held locks, calls in flight. Out: names, lists of holders, keys to delete.
 //! A lock's address never leaves this module: it would tell where the kernel's memory is.
-//! What can go wrong: a release by another thread than the holder's leaves the holder's entry behind; the time of that
-//! release tells which entries mean nothing any more.
+//! What can go wrong: a release that was not seen, or was another thread's, leaves the holder's entry behind, and it is
+//! believed until somebody else is seen to take the lock. A GPU lock's semaphore has no holders: see the kernel's part.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -134,23 +134,11 @@ impl LockNames {
     }
 }
 
-/// Who has the lock, as far as the maps tell; the earliest first.
-pub fn holders(
-    names: &mut LockNames,
-    now: MonoNs,
-    lock: u64,
-    held: &[(HeldKey, Held)],
-    released: Option<u64>,
-) -> LockHolders {
-    let is_exclusive = |held: &Held| lock_mode(held.mode).is_exclusive();
+/// Who has the lock, as far as the map tells; the earliest first.
+pub fn holders(names: &mut LockNames, now: MonoNs, lock: u64, held: &[(HeldKey, Held)]) -> LockHolders {
+    let latest = Latest::of_locks(held).remove(&lock).unwrap_or_default();
     let mut found: Vec<&(HeldKey, Held)> =
-        held.iter().filter(|(key, held)| key.lock == lock && !is_over(held, released)).collect();
-    // a writer lets nobody else in, so what is older has been let go; the same is true of a mutex
-    let alone = |held: &Held| matches!(held.mode, mode::WRITE | mode::MUTEX);
-    let latest_alone = found.iter().filter(|(_, held)| alone(held)).map(|(_, held)| held.since_ns).max();
-    found.retain(|(_, held)| latest_alone.is_none_or(|latest| held.since_ns >= latest));
-    let latest = found.iter().map(|(_, held)| held.since_ns).max();
-    found.retain(|(_, held)| !alone(held) || Some(held.since_ns) == latest);
+        held.iter().filter(|(key, held)| key.lock == lock && !latest.is_over(held)).collect();
     found.sort_by_key(|(key, held)| (held.since_ns, key.tid));
     let holder = |(key, held): &&(HeldKey, Held)| Holder {
         pid: Pid(held.tgid),
@@ -162,61 +150,70 @@ pub fn holders(
     LockHolders { lock: names.learn(number(lock), now), holders: found.iter().map(holder).collect() }
 }
 
-/// Let go by another thread since.
-fn is_over(held: &Held, released: Option<u64>) -> bool {
-    lock_mode(held.mode).is_exclusive() && released.is_some_and(|at| held.since_ns <= at)
+fn is_exclusive(held: &Held) -> bool {
+    lock_mode(held.mode).is_exclusive()
 }
 
-/// What the maps keep of threads that are no more.
+/// When a lock was last taken.
+#[derive(Clone, Copy, Debug, Default)]
+struct Latest {
+    /// By anybody.
+    any: u64,
+    /// By somebody who keeps all others out.
+    alone: u64,
+}
+
+impl Latest {
+    fn of_locks(held: &[(HeldKey, Held)]) -> HashMap<u64, Self> {
+        let mut latest: HashMap<u64, Self> = HashMap::new();
+        for (key, held) in held {
+            let of = latest.entry(key.lock).or_default();
+            of.any = of.any.max(held.since_ns);
+            if is_exclusive(held) {
+                of.alone = of.alone.max(held.since_ns);
+            }
+        }
+        latest
+    }
+
+    /// Whoever is alone with a lock lets nobody else in: what is older has been let go, though nobody saw it.
+    fn is_over(&self, held: &Held) -> bool {
+        held.since_ns < if is_exclusive(held) { self.any } else { self.alone }
+    }
+}
+
+/// What the map keeps of threads that are no more.
 #[derive(Debug, Default)]
 pub struct Garbage {
     /// Entries whose thread was gone at the look before, with the time they are of.
     gone: BTreeMap<HeldKey, u64>,
 }
 
-/// Keys that mean nothing any more.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Over {
-    /// Of the map of held locks, with the time of the entry that is meant.
-    pub held: Vec<(HeldKey, u64)>,
-    /// Of the map of released locks.
-    pub released: Vec<u64>,
-}
-
 impl Garbage {
-    /// How long a release is kept that no entry needs.
-    const KEPT: Duration = Duration::from_secs(60);
-
-    /// Goes through both maps. A dead thread's entry stays while somebody waits for its lock, since it is the reason, and
-    /// until the thread was found gone twice. A living thread's stays, unless the map fills with what others let go.
+    /// Goes through the map; what means nothing any more is returned, with the time of the entry that is meant. A dead
+    /// thread's entry stays while somebody waits for its lock, since it is the reason, and until the thread was found gone
+    /// twice. A living thread's stays, unless the map fills with what others let go.
     pub fn find(
         &mut self,
-        now: MonoNs,
         held: &[(HeldKey, Held)],
-        released: &[(u64, u64)],
         waited_for: &BTreeSet<u64>,
         is_gone: &mut impl FnMut(&HeldKey, &Held) -> bool,
-    ) -> Over {
-        let released_at: HashMap<u64, u64> = released.iter().copied().collect();
+    ) -> Vec<(HeldKey, u64)> {
         let is_full = held.len() > HELD_ENTRIES as usize / 2;
-        let mut over = Over::default();
+        let latest = if is_full { Latest::of_locks(held) } else { HashMap::new() };
+        let mut over = Vec::new();
         let before = std::mem::take(&mut self.gone);
         for (key, entry) in held {
-            if is_full && is_over(entry, released_at.get(&key.lock).copied()) {
-                over.held.push((*key, entry.since_ns));
+            if latest.get(&key.lock).is_some_and(|latest| latest.is_over(entry)) {
+                over.push((*key, entry.since_ns));
             } else if !waited_for.contains(&key.lock) && is_gone(key, entry) {
                 if before.get(key) == Some(&entry.since_ns) {
-                    over.held.push((*key, entry.since_ns));
+                    over.push((*key, entry.since_ns));
                 } else {
                     self.gone.insert(*key, entry.since_ns);
                 }
             }
         }
-        let is_needed =
-            |lock: u64, at: u64| held.iter().any(|(key, entry)| key.lock == lock && is_over(entry, Some(at)));
-        let is_old = |at: u64| now.since(MonoNs(at)).is_some_and(|age| age >= Self::KEPT);
-        let done = released.iter().filter(|(lock, at)| is_old(*at) && !is_needed(*lock, *at));
-        over.released.extend(done.map(|(lock, _)| *lock));
         over
     }
 }

@@ -66,34 +66,34 @@ fn there_is_an_end_to_what_is_named_and_no_number_is_given_twice() {
 
 /// Threads that have the lock.
 #[track_caller]
-fn check(entries: &[(HeldKey, Held)], released: Option<u64>, want: &[u32]) {
-    let found = holders(&mut LockNames::default(), MonoNs(9), LOCK, entries, released);
+fn check(entries: &[(HeldKey, Held)], want: &[u32]) {
+    let found = holders(&mut LockNames::default(), MonoNs(9), LOCK, entries);
     assert_eq!(found.lock, "lock-1");
     let tids: Vec<u32> = found.holders.iter().map(|holder| holder.tid.0).collect();
-    assert_eq!(tids, want, "{entries:?} {released:?}");
+    assert_eq!(tids, want, "{entries:?}");
 }
 
 #[test]
 fn holders_are_those_that_can_still_have_the_lock() {
-    let (read, write, mutex, semaphore) = (mode::READ, mode::WRITE, mode::MUTEX, mode::SEMAPHORE);
-    check(&[], None, &[]);
-    check(&[held(OTHER, 11, 5, write)], None, &[]);
-    check(&[held(LOCK, 12, 6, read), held(LOCK, 11, 5, read)], None, &[11, 12]);
-    // what another thread let go; readers let go themselves
-    check(&[held(LOCK, 11, 5, semaphore)], Some(5), &[]);
-    check(&[held(LOCK, 11, 5, semaphore), held(LOCK, 12, 7, semaphore)], Some(6), &[12]);
-    check(&[held(LOCK, 11, 5, read)], Some(6), &[11]);
+    let (read, write, mutex, tried) = (mode::READ, mode::WRITE, mode::MUTEX, mode::TRIED);
+    check(&[], &[]);
+    check(&[held(OTHER, 11, 5, write)], &[]);
+    check(&[held(LOCK, 12, 6, read), held(LOCK, 11, 5, read)], &[11, 12]);
     // whoever is alone with it has put an end to all before, and readers to a writer
-    check(&[held(LOCK, 11, 5, read), held(LOCK, 12, 6, write)], None, &[12]);
-    check(&[held(LOCK, 11, 5, write), held(LOCK, 12, 6, read), held(LOCK, 13, 7, read)], None, &[12, 13]);
-    check(&[held(LOCK, 11, 5, mutex), held(LOCK, 12, 6, mutex)], None, &[12]);
+    check(&[held(LOCK, 11, 5, read), held(LOCK, 12, 6, write)], &[12]);
+    check(&[held(LOCK, 11, 5, write), held(LOCK, 12, 6, read), held(LOCK, 13, 7, read)], &[12, 13]);
+    check(&[held(LOCK, 11, 5, mutex), held(LOCK, 12, 6, mutex)], &[12]);
+    check(&[held(LOCK, 11, 5, mutex), held(LOCK, 12, 6, tried)], &[12]);
+    check(&[held(LOCK, 11, 5, tried), held(LOCK, 12, 6, mutex)], &[12]);
+    // another lock's entries say nothing of this one
+    check(&[held(LOCK, 11, 5, read), held(OTHER, 12, 6, write)], &[11]);
 }
 
 #[test]
 fn a_holder_comes_with_all_the_probe_knew() {
     let mut entry = held(LOCK, 11, 5, mode::WRITE);
     entry.1.comm[..3].copy_from_slice(b"smi");
-    let found = holders(&mut LockNames::default(), MonoNs(9), LOCK, &[entry], None);
+    let found = holders(&mut LockNames::default(), MonoNs(9), LOCK, &[entry]);
     let holder = &found.holders[0];
     let caller = holder.caller.as_ref().expect("known");
     assert_eq!((holder.pid, holder.since, holder.exclusive), (Pid(1), MonoNs(5), true));
@@ -107,7 +107,7 @@ fn entries_of_the_dead_go_at_the_second_look_unless_somebody_waits() {
     let mut garbage = Garbage::default();
     let waited = BTreeSet::from([OTHER]);
     let find = |garbage: &mut Garbage, waited: &BTreeSet<u64>| {
-        garbage.find(MonoNs(9), &entries, &[], waited, &mut |key, _| key.tid == 11).held
+        garbage.find(&entries, waited, &mut |key, _| key.tid == 11)
     };
     assert_eq!(find(&mut garbage, &waited), []);
     assert_eq!(find(&mut garbage, &waited), [(entries[0].0, 5)]);
@@ -121,25 +121,15 @@ fn entries_of_the_dead_go_at_the_second_look_unless_somebody_waits() {
 }
 
 #[test]
-fn a_release_is_kept_while_an_entry_needs_it() {
-    let now = MonoNs(10).after(Garbage::KEPT);
-    let nobody = BTreeSet::new();
-    let released = [(LOCK, 10), (OTHER, 11)];
-    let find = |entries: &[(HeldKey, Held)]| {
-        Garbage::default().find(now, entries, &released, &nobody, &mut |_, _| false).released
-    };
-    assert_eq!(find(&[]), [LOCK], "the other one is too young");
-    assert_eq!(find(&[held(LOCK, 11, 5, mode::SEMAPHORE)]), [0u64; 0]);
-    assert_eq!(find(&[held(LOCK, 11, 15, mode::SEMAPHORE)]), [LOCK]);
-}
-
-#[test]
-fn what_others_let_go_leaves_a_map_that_fills_up() {
+fn what_others_have_taken_since_leaves_a_map_that_fills_up() {
     let entries: Vec<_> =
-        (0..=HELD_ENTRIES / 2).map(|tid| held(LOCK, tid, u64::from(tid), mode::SEMAPHORE)).collect();
+        (0..=HELD_ENTRIES / 2).map(|tid| held(LOCK, tid, u64::from(tid), mode::MUTEX)).collect();
     let find = |entries: &[(HeldKey, Held)]| {
-        let (released, nobody) = ([(LOCK, 99)], BTreeSet::new());
-        Garbage::default().find(MonoNs(100), entries, &released, &nobody, &mut |_, _| false).held.len()
+        let over = Garbage::default().find(entries, &BTreeSet::new(), &mut |_, _| false);
+        (over.len(), over.contains(&(entries[entries.len() - 1].0, u64::from(HELD_ENTRIES / 2))))
     };
-    assert_eq!((find(&entries), find(&entries[1..])), (100, 0));
+    assert_eq!(find(&entries), (HELD_ENTRIES as usize / 2, false), "all but the last");
+    assert_eq!(find(&entries[1..]), (0, false), "there is room");
+    let readers: Vec<_> = (0..=HELD_ENTRIES / 2).map(|tid| held(LOCK, tid, 5, mode::READ)).collect();
+    assert_eq!(Garbage::default().find(&readers, &BTreeSet::new(), &mut |_, _| false), []);
 }

@@ -10,8 +10,7 @@ use warpgauge_ebpf::lock::{Held, HeldKey};
 use warpgauge_ebpf::loss::LOSSES;
 use warpgauge_ebpf::maps::{
     ARMED_ENTRIES, EVENTS_BYTES, HELD_ENTRIES, HISTOGRAM_ENTRIES, IN_FLIGHT_ENTRIES, LOG_BYTES, MAJOR_SLOTS,
-    OFF_ENTRIES, OFF_SUM_ENTRIES, PROCESS_ENTRIES, RELEASED_ENTRIES, RM_ENTRIES, SLOW_CALLS_BYTES,
-    UNLOADS_BYTES,
+    OFF_ENTRIES, OFF_SUM_ENTRIES, PROCESS_ENTRIES, RM_ENTRIES, SLOW_CALLS_BYTES, UNLOADS_BYTES,
 };
 use warpgauge_ebpf::rm::{RmKey, RmSum};
 use warpgauge_ebpf::schedule::{Off, OffKey, OffSum};
@@ -31,13 +30,12 @@ const fn of<K, V>(entries: u32) -> Hash {
 }
 
 /// All hashes of the object.
-const HASHES: [Hash; 9] = [
+const HASHES: [Hash; 8] = [
     of::<InFlightKey, InFlight>(IN_FLIGHT_ENTRIES),
     of::<HistogramKey, Histogram>(HISTOGRAM_ENTRIES),
     of::<u32, KnownProcess>(PROCESS_ENTRIES),
     of::<RmKey, RmSum>(RM_ENTRIES),
     of::<HeldKey, Held>(HELD_ENTRIES),
-    of::<u64, u64>(RELEASED_ENTRIES),
     of::<u32, u64>(ARMED_ENTRIES),
     of::<u32, Off>(OFF_ENTRIES),
     of::<OffKey, OffSum>(OFF_SUM_ENTRIES),
@@ -76,7 +74,7 @@ mod tests {
         let largest = map_bytes(512);
         assert!(largest < 8 * MIB, "{largest}");
         // per CPU only the spare elements and the free lists
-        let elements = [8 + 112, 24 + 176, 8 + 16, 24 + 16, 16 + 48, 8 + 8, 8 + 8, 8 + 24, 8 + 24];
+        let elements = [8 + 112, 24 + 176, 8 + 16, 24 + 16, 16 + 48, 8 + 8, 8 + 24, 8 + 24];
         let per_cpu: u64 = elements.iter().map(|element| 48 + element + 64).sum();
         assert_eq!(largest - map_bytes(0), 512 * per_cpu);
     }

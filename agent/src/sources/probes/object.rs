@@ -70,8 +70,6 @@ pub struct Loaded {
     pub rm_calls: HashMap<MapData, RmKey, RmSum>,
     /// Locks and who has them.
     pub held: HashMap<MapData, HeldKey, Held>,
-    /// When a lock was let go by somebody who did not have it. Unit: ns, monotonic.
-    pub released: HashMap<MapData, u64, u64>,
     /// Processes that the scheduler's programs follow, and until when. Unit: ns, monotonic.
     pub armed: HashMap<MapData, u32, u64>,
     /// Threads of theirs that are off the processor, by their numbers.
@@ -118,7 +116,6 @@ impl Loaded {
         let processes = HashMap::try_from(map(&mut ebpf, maps::PROCESSES)?)?;
         let rm_calls = HashMap::try_from(map(&mut ebpf, maps::RM_CALLS)?)?;
         let held = HashMap::try_from(map(&mut ebpf, maps::HELD)?)?;
-        let released = HashMap::try_from(map(&mut ebpf, maps::RELEASED)?)?;
         let armed = HashMap::try_from(map(&mut ebpf, maps::ARMED)?)?;
         let off = HashMap::try_from(map(&mut ebpf, maps::OFF)?)?;
         let off_sums = HashMap::try_from(map(&mut ebpf, maps::OFF_SUMS)?)?;
@@ -135,7 +132,6 @@ impl Loaded {
             processes,
             rm_calls,
             held,
-            released,
             armed,
             off,
             off_sums,

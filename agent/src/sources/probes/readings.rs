@@ -11,9 +11,7 @@ use aya::maps::MapError;
 use warpgauge_ebpf::calls::{kind, layer};
 use warpgauge_ebpf::event::KnownProcess;
 use warpgauge_ebpf::lock::{Held, HeldKey};
-use warpgauge_ebpf::maps::{
-    HISTOGRAM_ENTRIES, OFF_ENTRIES, OFF_SUM_ENTRIES, PROCESS_ENTRIES, RELEASED_ENTRIES, RM_ENTRIES,
-};
+use warpgauge_ebpf::maps::{HISTOGRAM_ENTRIES, OFF_ENTRIES, OFF_SUM_ENTRIES, PROCESS_ENTRIES, RM_ENTRIES};
 use warpgauge_ebpf::rm::{RmKey, RmSum};
 use warpgauge_ebpf::schedule::{Off, OffKey, OffSum};
 
@@ -149,23 +147,18 @@ impl Watch {
         let now = mono_now();
         self.read_held();
         self.names.locks.learn_rm_api(now, &self.held, &self.in_flight);
-        let mut released: Vec<(u64, u64)> = Vec::new();
-        walk(&self.loaded.released, RELEASED_ENTRIES, &mut released);
         let waits =
             self.in_flight.iter().filter(|(key, call)| key.layer == layer::LOCK && call.kind == kind::LOCK);
         let waited: BTreeSet<u64> = waits.map(|(_, call)| call.object).collect();
         let (host, host_pids, files) = (&self.host, self.host_pids, &mut self.files);
         let mut is_gone =
             |key: &HeldKey, held: &Held| host_pids != Support::No && is_gone(host, files, key, held);
-        let over = self.garbage.find(now, &self.held, &released, &waited, &mut is_gone);
-        for (key, since_ns) in &over.held {
+        let over = self.garbage.find(&self.held, &waited, &mut is_gone);
+        for (key, since_ns) in &over {
             // it may have been taken again since the walk
             if self.loaded.held.get(key, 0).is_ok_and(|held| held.since_ns == *since_ns) {
                 ignore_absence(self.loaded.held.remove(key))?;
             }
-        }
-        for lock in &over.released {
-            ignore_absence(self.loaded.released.remove(lock))?;
         }
         Ok(())
     }

@@ -227,8 +227,7 @@ impl Watch {
         self.read_held();
         self.names.locks.learn_rm_api(now, &self.held, &self.in_flight);
         for lock in waited {
-            let released = self.loaded.released.get(&lock, 0).ok();
-            let holders = holders(&mut self.names.locks, now, lock, &self.held, released);
+            let holders = holders(&mut self.names.locks, now, lock, &self.held);
             self.said.push(Signal::LockHolders { at: now, holders: Box::new(holders) });
         }
     }

@@ -1,11 +1,12 @@
 //! A recorded or written scenario → signals, deterministic.
 //!
 //! In: a file of one JSON object per line, `t` in seconds. Out: the signals of its lines in its order, with the ticks
-//! that a live agent would have had in between.
+//! and the lists of locks' holders that a live agent would have had in between.
 //! What can go wrong: a line that is not in the format; it is left out and reported with file, line and remedy.
 
 mod device;
 mod line;
+mod lock_holders;
 mod raw;
 
 use std::io::{self, BufRead};
@@ -39,6 +40,7 @@ pub fn replay(mut input: impl BufRead, mut push: impl FnMut(Signal)) -> io::Resu
     let (mut bad, mut good) = (Vec::new(), false);
     let mut now = MonoNs(0);
     let mut bytes = Vec::new();
+    let mut locks = lock_holders::LockEdges::default();
     for number in 1.. {
         bytes.clear();
         if read_line(&mut input, &mut bytes)? == 0 {
@@ -51,7 +53,7 @@ pub fn replay(mut input: impl BufRead, mut push: impl FnMut(Signal)) -> io::Resu
                 tick(now, signal.at(), &mut push);
                 now = now.max(signal.at());
                 let ended = matches!(signal, Signal::End { .. });
-                push(signal);
+                locks.push(signal, &mut push);
                 if ended {
                     return Ok(bad);
                 }
