@@ -13,6 +13,7 @@ use warpgauge::sources::probes::kernel::Kernel;
 use warpgauge::sources::probes::object::{Loaded, Settings};
 use warpgauge::sources::probes::offsets::Offsets;
 use warpgauge::sources::probes::tactics;
+use warpgauge_ebpf::calls::{InFlight, InFlightKey, flags, kind, layer};
 use warpgauge_ebpf::event::{Event, what};
 use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::prefix::Prefix;
@@ -129,4 +130,23 @@ fn a_process_is_known_by_its_first_call_of_any_kind() {
     let entry = loaded.processes.get(&caller.pid(), 0).expect("known");
     assert_eq!(entry.flags, 0);
     assert!(loaded.processes.get(&std::process::id(), 0).is_err(), "the agent does not know itself");
+}
+
+/// A probe may have come off while the thread was in its call: nothing else would ever end the entry.
+#[test]
+fn whatever_a_dying_thread_is_in_is_marked() {
+    needs!(Root, Probes);
+    let mut loaded = programs(&[]);
+    let (dying, other) = (Caller::alone(), Caller::alone());
+    let (dies, lives) = (dying.pid(), other.pid());
+    for (tid, layer) in [dies, lives].into_iter().flat_map(|tid| layer::ALL.map(|layer| (tid, layer))) {
+        let call =
+            InFlight { tgid: tid, kind: kind::FAULT, flags: flags::SURE_RETURN, ..InFlight::default() };
+        loaded.in_flight.insert(InFlightKey { tid, layer }, call, 0).unwrap();
+    }
+    drop(dying); // it is waited for
+    let flags_of =
+        |tid| layer::ALL.map(|layer| loaded.in_flight.get(&InFlightKey { tid, layer }, 0).unwrap().flags);
+    assert_eq!(flags_of(dies), [flags::SURE_RETURN | flags::DYING; 5]);
+    assert_eq!(flags_of(lives), [flags::SURE_RETURN; 5]);
 }
