@@ -177,7 +177,7 @@ pub fn finish(key: &InFlightKey, entry: *const InFlight, ret: i64) -> Option<Slo
     }
     if is_watched {
         let failed = failed(ret) || call.kind == kind::IOCTL && call.rm.failed();
-        count(&counted_by(&call, counted_op(call.op, ret)), dur_ns, failed);
+        count(&counted_by(&call, counted_op(call.dev, call.op, ret)), dur_ns, failed);
     }
     if is_watched && call.flags & flags::PATH_UNREAD != 0 {
         note(call.tgid, call.start_ns);
