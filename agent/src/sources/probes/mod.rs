@@ -244,6 +244,11 @@ impl Probes {
                     true => watch.look_for_majors(), // UVM has another one after each load
                     false => Ok(()),
                 },
+                // one at a time: what is due meanwhile comes in between
+                () = std::future::ready(()), if upkeep.has_plans() => {
+                    tokio::task::block_in_place(|| upkeep.change_next(watch.attached()));
+                    watch.clear_what_came_off()
+                }
             };
             if let Err(error) = done {
                 watch.forget(outlet).await;
