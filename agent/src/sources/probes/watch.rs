@@ -212,6 +212,7 @@ impl Watch {
             let at = MonoNs(event.at_ns);
             match self.events.take(&event, emit) {
                 Said::Works => self.processes.works(at, event.tgid, event.start_ns, emit),
+                Said::Execs => self.processes.execs(at, event.tgid, event.start_ns),
                 Said::Ended => self.processes.ended(at, event.tgid, event.start_ns),
                 Said::Nothing => {}
             }
