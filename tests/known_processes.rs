@@ -26,11 +26,17 @@ use crate::driver_calls::Caller;
 
 /// Programs at work on terminals, and these in addition; ends first.
 pub(crate) fn programs(hooks: &[(&'static str, &'static str)]) -> Loaded {
+    let hooks: Vec<Hook> = hooks.iter().map(|(program, event)| Hook::tracepoint(program, event)).collect();
+    programs_of(std::process::id(), &hooks)
+}
+
+/// The same, of an agent with this number: what that one does is not seen.
+pub(crate) fn programs_of(own_pid: u32, hooks: &[Hook]) -> Loaded {
     let kernel = Kernel::look(&HostRoot::default(), tactics::events());
     let btf = Btf::parse(fs::read("/sys/kernel/btf/vmlinux").unwrap()).unwrap();
     let settings = Settings {
         slow_ns: u64::MAX,
-        own_pid: std::process::id(),
+        own_pid,
         hierarchy: Version::V2,
         open_prefix: Prefix::new(b"/dev/tty0").unwrap(),
         foreign_types: TypeSet::EMPTY,
@@ -40,9 +46,7 @@ pub(crate) fn programs(hooks: &[(&'static str, &'static str)]) -> Loaded {
     let group = Group::own(&HostRoot::default(), std::process::id());
     let driver = Driver::default();
     let mut loaded = Loaded::new(&kernel, &driver, &[], group, &offsets, &settings, majors).unwrap();
-    for (program, event) in hooks {
-        loaded.attach(Hook::tracepoint(program, event)).unwrap();
-    }
+    hooks.iter().for_each(|hook| loaded.attach(hook.clone()).unwrap());
     loaded
 }
 
