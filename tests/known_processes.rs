@@ -13,6 +13,7 @@ use warpgauge::sources::probes::kernel::Kernel;
 use warpgauge::sources::probes::object::{Loaded, Settings};
 use warpgauge::sources::probes::offsets::Offsets;
 use warpgauge::sources::probes::tactics;
+use warpgauge_ebpf::calls::{InFlight, InFlightKey, flags, kind, layer};
 use warpgauge_ebpf::event::{Event, what};
 use warpgauge_ebpf::ioctl_type::TypeSet;
 use warpgauge_ebpf::prefix::Prefix;
@@ -25,11 +26,17 @@ use crate::driver_calls::Caller;
 
 /// Programs at work on terminals, and these in addition; ends first.
 pub(crate) fn programs(hooks: &[(&'static str, &'static str)]) -> Loaded {
+    let hooks: Vec<Hook> = hooks.iter().map(|(program, event)| Hook::tracepoint(program, event)).collect();
+    programs_of(std::process::id(), &hooks)
+}
+
+/// The same, of an agent with this number: what that one does is not seen.
+pub(crate) fn programs_of(own_pid: u32, hooks: &[Hook]) -> Loaded {
     let kernel = Kernel::look(&HostRoot::default(), tactics::events());
     let btf = Btf::parse(fs::read("/sys/kernel/btf/vmlinux").unwrap()).unwrap();
     let settings = Settings {
         slow_ns: u64::MAX,
-        own_pid: std::process::id(),
+        own_pid,
         hierarchy: Version::V2,
         open_prefix: Prefix::new(b"/dev/tty0").unwrap(),
         foreign_types: TypeSet::EMPTY,
@@ -39,9 +46,7 @@ pub(crate) fn programs(hooks: &[(&'static str, &'static str)]) -> Loaded {
     let group = Group::own(&HostRoot::default(), std::process::id());
     let driver = Driver::default();
     let mut loaded = Loaded::new(&kernel, &driver, &[], group, &offsets, &settings, majors).unwrap();
-    for (program, event) in hooks {
-        loaded.attach(Hook::tracepoint(program, event)).unwrap();
-    }
+    hooks.iter().for_each(|hook| loaded.attach(hook.clone()).unwrap());
     loaded
 }
 
@@ -129,4 +134,23 @@ fn a_process_is_known_by_its_first_call_of_any_kind() {
     let entry = loaded.processes.get(&caller.pid(), 0).expect("known");
     assert_eq!(entry.flags, 0);
     assert!(loaded.processes.get(&std::process::id(), 0).is_err(), "the agent does not know itself");
+}
+
+/// A probe may have come off while the thread was in its call: nothing else would ever end the entry.
+#[test]
+fn whatever_a_dying_thread_is_in_is_marked() {
+    needs!(Root, Probes);
+    let mut loaded = programs(&[]);
+    let (dying, other) = (Caller::alone(), Caller::alone());
+    let (dies, lives) = (dying.pid(), other.pid());
+    for (tid, layer) in [dies, lives].into_iter().flat_map(|tid| layer::ALL.map(|layer| (tid, layer))) {
+        let call =
+            InFlight { tgid: tid, kind: kind::FAULT, flags: flags::SURE_RETURN, ..InFlight::default() };
+        loaded.in_flight.insert(InFlightKey { tid, layer }, call, 0).unwrap();
+    }
+    drop(dying); // it is waited for
+    let flags_of =
+        |tid| layer::ALL.map(|layer| loaded.in_flight.get(&InFlightKey { tid, layer }, 0).unwrap().flags);
+    assert_eq!(flags_of(dies), [flags::SURE_RETURN | flags::DYING; 5]);
+    assert_eq!(flags_of(lives), [flags::SURE_RETURN; 5]);
 }

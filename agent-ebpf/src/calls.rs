@@ -141,6 +141,9 @@ pub mod layer {
     /// Pages are moved out within a call into the driver, a fault, or the service of one.
     pub const EVICT: u32 = 3;
     pub const LOCK: u32 = 4;
+
+    /// All of them.
+    pub const ALL: [u32; 5] = [SYSCALL, FAULT, DRIVER, EVICT, LOCK];
 }
 
 /// Bits of [`InFlight::flags`].

@@ -67,14 +67,26 @@ pub const fn reaches_rm(escape: u32) -> bool {
     !matches!(escape, 0xc8 | 0xd2 | 0xd4..=0xda)
 }
 
+/// The driver's own major: fixed in the kernel's list of devices.
+pub const MAJOR: u32 = 195;
+
 /// Whether ioctls on this device are RM's: those of the driver's own major, without that of the module for displays,
 /// whose commands have other meanings. (UVM has a major of its own.) `dev`: in the kernel's form.
 #[inline(always)]
 pub const fn of_device(dev: u32) -> bool {
-    /// Fixed in the kernel's list of devices.
-    const MAJOR: u32 = 195;
     const DISPLAYS: u32 = 254;
     major(dev) == MAJOR && minor(dev) != DISPLAYS
+}
+
+/// What RM said of a call: what its function gave back, where that is an error, since it then has not looked at the block
+/// (a wrong size, a wrong device); else what stands there. `None`: the block has no status, or is unreadable.
+#[inline(always)]
+pub const fn answer(returned: u32, in_block: Option<u32>) -> u32 {
+    match (returned, in_block) {
+        (0, Some(status)) => answer_of(status),
+        (0, None) => Rm::UNANSWERED,
+        (error, _) => answer_of(error),
+    }
 }
 
 /// A status as a process's own memory has it. Only numbers that may be one are kept: RM's errors, the general one and
@@ -246,6 +258,23 @@ mod tests {
         assert_eq!([0, 0x0f, 0x7a, 0xffff, 0x1_0005].map(answer_of), [0, 0x0f, 0x7a, 0xffff, 0x1_0005]);
         let invented = [0x100, 0xfffe, 0x1_0100, 0xdead_beef, u32::MAX];
         assert!(invented.into_iter().all(|status| answer_of(status) == Rm::UNANSWERED));
+    }
+
+    #[test]
+    fn a_call_that_rm_refused_at_its_door_has_no_answer_in_its_block() {
+        const INVALID_ARGUMENT: u32 = 0x1f;
+        for (returned, in_block, want) in [
+            (0, Some(0), 0),
+            (0, Some(0x0f), 0x0f),
+            // what the process had written there
+            (INVALID_ARGUMENT, Some(0), INVALID_ARGUMENT),
+            (INVALID_ARGUMENT, Some(0xdead_beef), INVALID_ARGUMENT),
+            (INVALID_ARGUMENT, None, INVALID_ARGUMENT),
+            (0, Some(0xdead_beef), Rm::UNANSWERED),
+            (0, None, Rm::UNANSWERED),
+        ] {
+            assert_eq!(answer(returned, in_block), want, "{returned:#x} {in_block:x?}");
+        }
     }
 
     #[test]

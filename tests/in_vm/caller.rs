@@ -98,6 +98,12 @@ impl Caller {
         self.answer()
     }
 
+    /// It begins anew, as the same process: nothing is open any more.
+    pub(super) fn exec(&mut self) {
+        self.begin("exec");
+        assert_eq!(self.line(), "ready");
+    }
+
     /// SIGKILL, and the wait for its end.
     pub(super) fn kill(&mut self) {
         self.child.kill().unwrap();

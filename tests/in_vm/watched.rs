@@ -178,6 +178,13 @@ impl Own {
         *SHARED.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Self { _rules: Rules::none(), watched: Watched::new(name) }
     }
+
+    /// The same, whose probes may cost so much. Unit: CPUs.
+    pub(super) fn with_budget(name: &str, cpus: f64) -> Self {
+        let mut own = Self::agent(name);
+        own.watched = Watched::with(name, &format!(", budget: {cpus}"));
+        own
+    }
 }
 
 impl Deref for Own {
@@ -197,10 +204,16 @@ impl DerefMut for Own {
 impl Watched {
     /// With the quickest intervals; not started.
     pub(super) fn new(name: &str) -> Self {
+        Self::with(name, "")
+    }
+
+    /// `more`: further keys of the probes' configuration, behind a comma.
+    fn with(name: &str, more: &str) -> Self {
         let scratch = Scratch::new(name);
         let collector = Collector::start(scratch.path());
         let config = scratch.path().join("warpgauge.yaml");
-        let quick = "probes: {read_interval: 250ms, scan_interval: 50ms}\nstalls: {call_threshold: 300ms}\n";
+        let probes = format!("probes: {{read_interval: 250ms, scan_interval: 50ms{more}}}");
+        let quick = format!("{probes}\nstalls: {{call_threshold: 300ms}}\n");
         std::fs::write(&config, quick).unwrap();
         let setup = Setup::new(scratch.path()).to(&collector.address).args(&[
             "--config",

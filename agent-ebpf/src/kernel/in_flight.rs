@@ -177,7 +177,7 @@ pub fn finish(key: &InFlightKey, entry: *const InFlight, ret: i64) -> Option<Slo
     }
     if is_watched {
         let failed = failed(ret) || call.kind == kind::IOCTL && call.rm.failed();
-        count(&counted_by(&call, counted_op(call.op, ret)), dur_ns, failed);
+        count(&counted_by(&call, counted_op(call.dev, call.op, ret)), dur_ns, failed);
     }
     if is_watched && call.flags & flags::PATH_UNREAD != 0 {
         note(call.tgid, call.start_ns);
@@ -259,13 +259,15 @@ fn report(event: &SlowCall) {
     }
 }
 
-/// The current thread is exiting. Its entry stays: whether the call is over, only its own return can say.
+/// The current thread is exiting. Its entries stay: whether a call is over, only its own return can say.
 #[inline(always)]
 pub fn mark_dying() {
-    let key = InFlightKey { tid: current_tid(), layer: layer::SYSCALL };
-    if let Some(entry) = IN_FLIGHT.get_ptr_mut(key) {
-        // SAFETY: a map value, and only the thread itself writes it.
-        unsafe { (*entry).flags |= flags::DYING };
+    let tid = current_tid();
+    for layer in layer::ALL {
+        if let Some(entry) = IN_FLIGHT.get_ptr_mut(InFlightKey { tid, layer }) {
+            // SAFETY: a map value, and only the thread itself writes it.
+            unsafe { (*entry).flags |= flags::DYING };
+        }
     }
 }
 

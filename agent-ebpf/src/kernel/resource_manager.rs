@@ -9,7 +9,7 @@ use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use warpgauge_ebpf::calls::{InFlight, InFlightKey, Rm, flags, kind, layer};
 use warpgauge_ebpf::event::{Event, process, what};
 use warpgauge_ebpf::loss::Loss;
-use warpgauge_ebpf::rm::{ALLOC, RmKey, RmSum, code_at, counted_code, is_of_workload, status_at};
+use warpgauge_ebpf::rm::{ALLOC, RmKey, RmSum, answer, code_at, counted_code, is_of_workload, status_at};
 
 use super::caller::caller;
 use super::counting::{NO_EXIST, add_u64};
@@ -44,13 +44,14 @@ pub fn kp_rm_ioctl(ctx: ProbeContext) -> u32 {
     0
 }
 
+/// It gives `NV_STATUS` of its own; what RM did is in the block, unless it was refused before.
 #[kretprobe]
-pub fn kr_rm_ioctl(_ctx: RetProbeContext) -> u32 {
+pub fn kr_rm_ioctl(ctx: RetProbeContext) -> u32 {
     let Some((key, mut call)) = take(layer::DRIVER, |call| call.kind == kind::RM) else { return 0 };
     let end_ns = now();
     let (escape, size) = (call.rm.escape, call.fd);
-    call.rm.status =
-        status_at(escape, size).and_then(|at| word(call.object, at, size)).unwrap_or(Rm::UNANSWERED);
+    let in_block = status_at(escape, size).and_then(|at| word(call.object, at, size));
+    call.rm.status = answer(ctx.ret::<u32>(), in_block);
     if let Some(ioctl) = ioctl_around(key.tid) {
         // SAFETY: a map value, and only its own thread writes it.
         unsafe { (*ioctl).rm.status = call.rm.status };

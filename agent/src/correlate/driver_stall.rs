@@ -160,7 +160,7 @@ impl DriverStalls {
         let length = at.since(open.enter).unwrap_or_default();
         // The return itself proves that the thread was inside: no check is needed.
         let is_long =
-            length >= self.threshold_now(&open) && is_outermost && !self.uses.is_bystander(open.call.pid);
+            length >= self.threshold_now(&open) && is_outermost && self.uses.as_victim(&open.call).is_some();
         let missed = open.told.is_none() && !lost && is_long;
         if missed {
             out.push(self.finding(&open, StallState::Begin, length, Ended::default()));
@@ -207,9 +207,9 @@ impl DriverStalls {
         }
     }
 
-    /// Nested calls are one stall, told of the outermost; bystanders are no victims.
+    /// Nested calls are one stall, told of the outermost; monitors are no victims.
     fn is_victim(&self, (tid, layer): Key, open: &OpenCall) -> bool {
-        self.open.outermost(tid) == Some(layer) && !self.uses.is_bystander(open.call.pid)
+        self.open.outermost(tid) == Some(layer) && self.uses.as_victim(&open.call).is_some()
     }
 
     /// The first open of a device has more time, unless it was slow a while ago already.
@@ -242,6 +242,10 @@ impl DriverStalls {
         inner.retain(|other| stall_finding::is_inner(open, other));
         let blame = stall_finding::blamed(open, &inner, now, length);
         let mut evidence = stall_finding::evidence(open, &inner, state, length, ended, now);
+        let victim = self.uses.as_victim(call);
+        if victim == Some(Confidence::Low) {
+            evidence.push(stall_finding::PRESUMED_MONITOR.to_owned());
+        }
         if let Some(blame) = blame {
             evidence.extend(stall_finding::evidence_of_lock(blame, &self.open, &self.locks, now));
         }
@@ -250,8 +254,8 @@ impl DriverStalls {
             begin: open.enter,
             duration: length,
             cause: stall_finding::cause(open, blame),
-            confidence: match open.checked {
-                Some((Inside::Unknown, ..)) => Confidence::Low,
+            confidence: match (open.checked, victim) {
+                (Some((Inside::Unknown, ..)), _) | (_, Some(Confidence::Low)) => Confidence::Low,
                 _ => Confidence::High,
             },
             hw_id: self.uses.only_device(call.pid).map(str::to_owned),

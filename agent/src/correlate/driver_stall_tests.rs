@@ -5,7 +5,7 @@
 use super::*;
 use crate::model::call::{LockWait, RmCall};
 use crate::model::signal::{SourceState, Uses};
-use crate::model::{CallKind, Holder, LockHolders, Pid};
+use crate::model::{CallKind, Holder, LockHolders, Pid, ProcessRole};
 
 const TID: Tid = Tid(8);
 
@@ -187,6 +187,36 @@ fn lock(ms: u64, tid: u32, what: Edge) -> Signal {
     edge(ms, tid, CallKind::Lock, what, |call| {
         call.lock = Some(LockWait { lock: "rm_api".into(), exclusive: true });
     })
+}
+
+/// NVML was asked when a library was imported; 30 s later the process is on its way to a context.
+#[test]
+fn a_process_that_hangs_before_its_first_engine_is_told_with_less_confidence() {
+    let told = |role: ProcessRole, op: u32| -> Vec<(String, bool)> {
+        let (mut stalls, mut out) = (DriverStalls::new(config(None), &Telemetry::default()), Vec::new());
+        let op = |call: &mut Call| call.op = op;
+        let rows = [
+            Signal::Role { at: MonoNs(0), pid: Pid(7), role },
+            edge(30_000, 8, IOCTL, Edge::Enter, op),
+            signal(31_500, IN),
+            edge(32_000, 8, IOCTL, OUT, op),
+        ];
+        rows.iter().for_each(|signal| stalls.push(signal, &mut out));
+        let of = |fact: &Fact| {
+            let Fact::Finding(finding) = fact else { panic!("{fact:?}") };
+            let FindingKind::Stall(stall) = &finding.kind else { panic!("{finding:?}") };
+            let says_why = stall.evidence.iter().any(|line| line == stall_finding::PRESUMED_MONITOR);
+            (format!("{:?} {}", stall.state, stall.confidence.name()), says_why)
+        };
+        out.iter().map(of).collect()
+    };
+    let both =
+        |word: &str, says_why| [(format!("Begin {word}"), says_why), (format!("End {word}"), says_why)];
+    let (alloc, control) = (0xc030_462b, 0xc020_462a);
+    assert_eq!(told(ProcessRole::Monitor, alloc), both("low", true));
+    assert_eq!(told(ProcessRole::Monitor, control), [], "what monitors ask over and over");
+    assert_eq!(told(ProcessRole::Agent, alloc), []);
+    assert_eq!(told(ProcessRole::Workload, control), both("high", false));
 }
 
 /// What was told: state, cause, and the holder's thread.

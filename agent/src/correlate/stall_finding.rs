@@ -11,6 +11,10 @@ use crate::model::call::LockWait;
 use crate::model::finding::StalledCall;
 use crate::model::{Call, CallKind, Cause, Holder, Inside, Layer, MonoNs, StallState, rm};
 
+/// Said of a victim that was taken for a monitor.
+pub const PRESUMED_MONITOR: &str =
+    "the process had allocated nothing that computes: taken for a monitor, which would not be here";
+
 /// What ended a call, where it has ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ended {

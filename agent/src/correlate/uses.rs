@@ -1,13 +1,14 @@
 //! Which process uses which device, and in which role.
 //!
-//! In: `uses`, roles and `exit` signals. Out: the one device of a process, and whether it is a workload at all.
+//! In: `uses`, roles, `process` and `exit` signals. Out: the one device of a process, and whether it may be a victim.
 //! What can go wrong: a process may use several devices; then a call cannot be put to one of them by this alone. A
-//! process that has ended is remembered for a while: the driver closes its files after that.
+//! process that has ended is remembered for a while: the driver closes its files after that. That a process only watches
+//! is a guess from what it has not done so far: one that hangs on its way to computing is believed, with less confidence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::model::{MonoNs, Pid, ProcessRole, Signal};
+use crate::model::{Call, CallKind, Confidence, MonoNs, Pid, ProcessRole, Signal};
 use crate::telemetry::{Counter, Telemetry};
 
 /// Uses in force now.
@@ -21,9 +22,20 @@ pub struct UseTable {
 #[derive(Debug, Default)]
 struct Known {
     devices: BTreeSet<String>,
-    /// It is known not to be a workload: a monitor, or this agent.
-    bystander: bool,
+    standing: Standing,
     ended: Option<MonoNs>,
+}
+
+/// Whether a process may be a victim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Standing {
+    /// It may, for all that is known.
+    #[default]
+    Victim,
+    /// It asks the driver, and has not allocated anything that computes *so far*: probably a monitor.
+    Presumed,
+    /// It is a monitor, or this agent.
+    Bystander,
 }
 
 impl UseTable {
@@ -53,12 +65,27 @@ impl UseTable {
                     if known.devices.len() < Self::DEVICES_MAX {
                         known.devices.insert(uses.hw_id.clone());
                     }
-                    known.bystander = uses.role != "workload";
+                    let works = uses.role == "workload";
+                    known.standing = if works { Standing::Victim } else { Standing::Bystander };
                 }
             }
             Signal::Role { pid, role, .. } => {
                 if let Some(known) = self.known(*pid) {
-                    known.bystander = *role != ProcessRole::Workload;
+                    known.standing = match role {
+                        ProcessRole::Workload => Standing::Victim,
+                        ProcessRole::Agent => Standing::Bystander,
+                        // who is known to use a device has said more by that than by its silence
+                        ProcessRole::Monitor if known.devices.is_empty() => Standing::Presumed,
+                        ProcessRole::Monitor => known.standing,
+                    };
+                }
+            }
+            // another program: that the former one has allocated nothing says nothing of it
+            Signal::Process { pid, process: Some(_), .. } => {
+                if let Some(known) = self.processes.get_mut(pid)
+                    && known.standing == Standing::Presumed
+                {
+                    known.standing = Standing::Victim;
                 }
             }
             Signal::Exit { at, pid } => {
@@ -76,7 +103,7 @@ impl UseTable {
             | Signal::Samples { .. }
             | Signal::Processes { .. }
             | Signal::Health { .. }
-            | Signal::Process { .. }
+            | Signal::Process { process: None, .. }
             | Signal::Call { .. }
             | Signal::Thread { .. }
             | Signal::CallStats { .. }
@@ -114,16 +141,38 @@ impl UseTable {
         devices.first().filter(|_| devices.len() == 1).map(String::as_str)
     }
 
-    /// Whether the process is known to be a monitor or this agent, which is never a victim.
-    pub fn is_bystander(&self, pid: Pid) -> bool {
-        self.processes.get(&pid).is_some_and(|known| known.bystander)
+    /// How sure it is that the caller of this call is somebody's workload; `None`: it is a monitor or this agent, which
+    /// is never a victim. One that is only presumed to be a monitor is believed where no monitor spends its time.
+    pub fn as_victim(&self, call: &Call) -> Option<Confidence> {
+        let standing = self.processes.get(&call.pid).map(|known| known.standing).unwrap_or_default();
+        match standing {
+            Standing::Victim => Some(Confidence::High),
+            Standing::Presumed => is_on_the_way_to_computing(call).then_some(Confidence::Low),
+            Standing::Bystander => None,
+        }
     }
+}
+
+/// Whether a process that only watches has no business there: opens, allocations of the resource manager, and all of
+/// unified memory. What a monitor does over and over (`RM_CONTROL`, waits for its locks, `poll`) is not among it.
+fn is_on_the_way_to_computing(call: &Call) -> bool {
+    /// `NV_ESC_RM_ALLOC`.
+    const ALLOC: u32 = 0x2b;
+    let of = |driver: &str| call.driver.as_deref() == Some(driver);
+    // behind the wrapper for large blocks only the class tells
+    let allocates = || of("nvidia") && call.kind == CallKind::Ioctl && call.op & 0xff == ALLOC;
+    call.kind == CallKind::Open
+        || of("uvm")
+        || call.rm.is_some_and(|asked| asked.class.is_some())
+        || allocates()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::call::RmCall;
     use crate::model::signal::Uses;
+    use crate::model::{Edge, Process, Tid, Workload};
 
     const PID: Pid = Pid(7);
 
@@ -136,11 +185,31 @@ mod tests {
         Signal::Role { at: MonoNs(0), pid: PID, role }
     }
 
+    fn call(kind: CallKind, driver: &str, op: u32, rm: Option<RmCall>) -> Call {
+        Call {
+            pid: PID,
+            tid: Tid(8),
+            kind,
+            op,
+            driver: Some(driver.to_owned()),
+            device: None,
+            node: None,
+            function: None,
+            rm,
+            lock: None,
+            edge: Edge::Enter,
+            caller: None,
+        }
+    }
+
+    /// What is said after these signals; of a call that every monitor makes, whether it has a victim.
     #[track_caller]
-    fn check(signals: &[Signal], want: (Option<&str>, bool)) {
+    fn check(signals: &[Signal], (device, is_bystander): (Option<&str>, bool)) {
         let mut table = UseTable::new(&Telemetry::default());
         signals.iter().for_each(|signal| table.push(signal));
-        assert_eq!((table.only_device(PID), table.is_bystander(PID)), want, "{signals:?}");
+        let victim = table.as_victim(&call(CallKind::Ioctl, "nvidia", 0xc020_462a, None));
+        let want = (!is_bystander).then_some(Confidence::High);
+        assert_eq!((table.only_device(PID), victim), (device, want), "{signals:?}");
     }
 
     #[test]
@@ -152,6 +221,49 @@ mod tests {
         check(&[role(ProcessRole::Monitor)], (None, true));
         check(&[role(ProcessRole::Agent)], (None, true));
         check(&[role(ProcessRole::Monitor), role(ProcessRole::Workload)], (None, false));
+        // it has been seen at work
+        let used = uses("GPU-1", "workload", false);
+        check(&[used, role(ProcessRole::Monitor)], (Some("GPU-1"), false));
+    }
+
+    #[test]
+    fn another_program_is_not_presumed_to_be_what_the_former_one_was() {
+        let process =
+            Process { start: None, comm: None, cgroup_id: None, cgroup: None, workload: Workload::default() };
+        let exec = || Signal::Process { at: MonoNs(1), pid: PID, process: Some(process.clone()) };
+        check(&[role(ProcessRole::Monitor), exec()], (None, false));
+        check(&[role(ProcessRole::Agent), exec()], (None, true));
+        check(&[uses("GPU-1", "monitor", false), exec()], (Some("GPU-1"), true));
+    }
+
+    #[test]
+    fn a_presumed_monitor_is_believed_where_no_monitor_spends_its_time() {
+        let victim = |standing: &Signal, call: &Call| {
+            let mut table = UseTable::new(&Telemetry::default());
+            table.push(standing);
+            table.as_victim(call)
+        };
+        let control = RmCall { cmd: Some(0x2080_014a), class: None };
+        let class = RmCall { cmd: None, class: Some(0x80) };
+        for (call, want) in [
+            (call(CallKind::Ioctl, "nvidia", 0xc030_462b, None), Some(Confidence::Low)),
+            (call(CallKind::Ioctl, "nvidia", 0xc010_46d3, Some(class)), Some(Confidence::Low)),
+            (call(CallKind::Driver, "nvidia", 0, Some(class)), Some(Confidence::Low)),
+            (call(CallKind::Open, "nvidia", 0, None), Some(Confidence::Low)),
+            (call(CallKind::Ioctl, "uvm", 0x3000_0001, None), Some(Confidence::Low)),
+            (call(CallKind::Fault, "uvm", 0, None), Some(Confidence::Low)),
+            // 43 is another command there
+            (call(CallKind::Ioctl, "other", 0x2b, None), None),
+            (call(CallKind::Ioctl, "nvidia", 0xc020_462a, Some(control)), None),
+            (call(CallKind::Lock, "nvidia", 0, None), None),
+            (call(CallKind::Poll, "nvidia", 0, None), None),
+            (call(CallKind::Close, "nvidia", 0, None), None),
+        ] {
+            assert_eq!(victim(&role(ProcessRole::Monitor), &call), want, "{call:?}");
+            assert_eq!(victim(&role(ProcessRole::Agent), &call), None, "{call:?}");
+            assert_eq!(victim(&uses("GPU-1", "monitor", false), &call), None, "{call:?}");
+            assert_eq!(victim(&role(ProcessRole::Workload), &call), Some(Confidence::High), "{call:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The kernel log's XIDs and those of the probe on the driver's own function, held against each other.
 //!
 //! In: lines of the log, reports of the probe, the passing of time. Out: counts of what both, or only one of them, has
-//! told; and the reports that no line came for, since then the driver may have been told not to print.
+//! told; and the reports that no line came for, since then the driver may have been told not to print. One of both may
+//! lack the address (the probe could not read it): then code and time decide.
 //! What can go wrong: more undecided ones than are kept; they are counted as refused, and a report is told at once.
 
 use std::collections::VecDeque;
@@ -28,18 +29,26 @@ pub struct XidCheck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     at: MonoNs,
-    slot: (u32, u8, u8),
+    slot: Option<(u32, u8, u8)>,
     code: u32,
 }
 
 impl Seen {
-    fn new(at: MonoNs, pci: PciAddress, code: u32) -> Self {
-        Self { at, slot: (pci.domain, pci.bus, pci.device), code }
+    fn new(at: MonoNs, pci: Option<PciAddress>, code: u32) -> Self {
+        Self { at, slot: pci.map(|pci| (pci.domain, pci.bus, pci.device)), code }
     }
 
-    fn is(&self, other: &Self) -> bool {
+    /// Whether both are of one error, for all that is known.
+    fn may_be(&self, other: &Self) -> bool {
         let apart = self.at.since(other.at).or_else(|| other.at.since(self.at)).unwrap_or_default();
-        (self.slot, self.code) == (other.slot, other.code) && apart <= XidCheck::WINDOW
+        let same_slot = self.slot == other.slot || self.slot.is_none() || other.slot.is_none();
+        same_slot && self.code == other.code && apart <= XidCheck::WINDOW
+    }
+
+    /// The place of the first that may be this one; of those, one with the same address before one without.
+    fn place_in<'a>(&self, others: impl Iterator<Item = &'a Self>) -> Option<usize> {
+        let matching = others.enumerate().filter(|(_, other)| self.may_be(other));
+        matching.min_by_key(|(_, other)| other.slot != self.slot).map(|(place, _)| place)
     }
 }
 
@@ -78,13 +87,12 @@ impl XidCheck {
 
     /// A line of the log.
     pub fn line(&mut self, at: MonoNs, line: &XidLine) {
-        let Some(pci) = line.pci else { return };
-        let seen = Seen::new(at, pci, line.code);
-        if let Some(place) = self.reports.iter().position(|(report, _)| report.is(&seen)) {
+        let seen = Seen::new(at, line.pci, line.code);
+        if let Some(place) = seen.place_in(self.reports.iter().map(|(report, _)| report)) {
             self.reports.remove(place);
             self.both.add(1);
-        } else if self.at_work.is_none_or(|since| at < since) {
-            // nobody was there to report it
+        } else if line.pci.is_none() || self.at_work.is_none_or(|since| at < since) {
+            // nobody was there to report it; or no report can be told to be of another error
         } else if self.lines.len() < Self::UNDECIDED_MAX {
             self.lines.push_back(seen);
         } else {
@@ -95,12 +103,8 @@ impl XidCheck {
     /// A report of the probe. Gives it back where it is to be told at once.
     pub fn report(&mut self, at: MonoNs, report: XidReport) -> Option<XidReport> {
         self.at_work.get_or_insert(at);
-        let Some(pci) = report.pci else {
-            self.probe_only.add(1);
-            return Some(report);
-        };
-        let seen = Seen::new(at, pci, report.code);
-        if let Some(place) = self.lines.iter().position(|line| line.is(&seen)) {
+        let seen = Seen::new(at, report.pci, report.code);
+        if let Some(place) = seen.place_in(self.lines.iter()) {
             self.lines.remove(place);
             self.both.add(1);
         } else if self.reports.len() < Self::UNDECIDED_MAX {
@@ -193,6 +197,23 @@ mod tests {
         check(&[Probe(1, true), Line(5, 79, "0000:3b:00"), Probe(6, false)], ([0; 3], &[]));
         check(&[Probe(1, true), Line(5, 79, "")], ([0; 3], &[]));
         check(&[Report(5, 79, "")], ([0, 0, 1], &[79]));
+    }
+
+    #[test]
+    fn a_report_without_an_address_is_of_the_line_with_its_code() {
+        let unread = |s| Report(s, 79, "");
+        check(&[unread(5), Line(5, 79, "0000:3b:00")], ([1, 0, 0], &[]));
+        check(&[Probe(1, true), Line(5, 79, "0000:3b:00"), unread(6)], ([1, 0, 0], &[]));
+        for line in [Line(5, 31, "0000:3b:00"), Line(11, 79, "0000:3b:00")] {
+            check(&[unread(5), line], ([0, 1, 1], &[79]));
+        }
+        // one line is of one report, and rather of the one with its address
+        let both = [unread(5), Report(5, 79, "0000:3b:00.0"), Line(5, 79, "0000:3b:00")];
+        check(&both, ([1, 0, 1], &[79]));
+        let [one, other] = [Line(5, 79, "0000:3b:00"), Line(5, 79, "0000:3c:00")];
+        check(&[unread(5), Report(5, 79, "0000:3b:00.0"), one, other], ([2, 0, 0], &[]));
+        // a line without one is of a report that has it
+        check(&[Report(5, 79, "0000:3b:00.0"), Line(6, 79, "")], ([1, 0, 0], &[]));
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Cause {
 pub enum Confidence {
     /// The thread was seen inside the call.
     High,
-    /// The entry is open, but the thread could not be looked at.
+    /// The entry is open, but the thread could not be looked at; or its process has so far done nothing but watch.
     Low,
 }
 

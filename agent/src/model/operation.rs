@@ -88,13 +88,11 @@ impl Majors {
     }
 }
 
-/// The name of an ioctl command of a driver.
+/// The name of an ioctl command of a driver, whose other bits say nothing where the driver looks at its number alone.
 pub fn name(family: Option<Family>, op: u32) -> Operation {
-    let known = family.and_then(|family| {
-        let nr = if family == Family::Nvidia { op & 0xff } else { op };
-        NAMES.get(&(family, nr)).copied()
-    });
-    known.map_or(Operation::Number(op), Operation::Named)
+    let number = if family == Some(Family::Nvidia) { op & 0xff } else { op };
+    let known = family.and_then(|family| NAMES.get(&(family, number)).copied());
+    known.map_or(Operation::Number(number), Operation::Named)
 }
 
 /// Whether some operation may be shown under this text: a name of the table, or a command in hexadecimal.
@@ -138,6 +136,7 @@ mod tests {
             (node(235, 0), 999, "0x3e7"),
             (node(10, 232), 0x5607, "0x5607"),
             (node(195, 255), 0x01, "0x1"),
+            (node(195, 255), 0xc004_4601, "0x1"),
             (None, 0x2a, "0x2a"),
         ] {
             let operation = majors.operation(CallKind::Ioctl, op, device);

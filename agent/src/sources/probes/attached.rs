@@ -43,6 +43,8 @@ pub struct Attached {
     sure_kinds: u32,
     /// 1: the programs of ioctls read what RM is asked and answers.
     rm_from_block: Array<MapData, u32>,
+    /// Probes that came off their events since it was asked last: what they began has no end.
+    came_off: Vec<Probe>,
 }
 
 /// Where events are.
@@ -87,8 +89,8 @@ impl Attached {
     ) -> Result<Self, LoadError> {
         let tracefs = kernel.tracefs.clone().ok_or(LoadError::NoTracefs)?;
         let ground = Ground { tracefs, cpu: kernel.first_cpu, pmu: kernel.kprobe_pmu, group };
-        let (probes, always) = (Vec::new(), Vec::new());
-        Ok(Self { probes, always, programs, ground, sure, sure_kinds: 0, rm_from_block })
+        let (probes, always, came_off) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { probes, always, programs, ground, sure, sure_kinds: 0, rm_from_block, came_off })
     }
 
     /// Attaches a program that belongs to no probe.
@@ -141,14 +143,15 @@ impl Attached {
         }
     }
 
-    /// Takes a probe off its events, for as long as nobody settles it again.
+    /// Takes a probe off its events, for as long as nobody settles it again. Calls under way lose their ends: see
+    /// [`came_off`](Self::came_off). Takes some ten milliseconds for each event.
     pub fn take_off(&mut self, probe: Probe, reason: &'static str) {
         self.mark(probe, None);
         if probe == Probe::Ioctl && self.choices().any(|choice| choice.tactic == Some(Tactic::IoctlBlock)) {
             self.take_off(Probe::Rm, NO_IOCTL);
         }
+        self.disarm(probe);
         if let Some(at_work) = self.probes.iter_mut().find(|at_work| at_work.choice.probe == probe) {
-            at_work.detach();
             if let Some(tactic) = at_work.choice.tactic.take() {
                 at_work.choice.refused.push(Refusal::by_facts(tactic, reason));
             }
@@ -166,9 +169,17 @@ impl Attached {
 
     /// Detaches them.
     pub fn disarm(&mut self, probe: Probe) {
-        if let Some(at_work) = self.probes.iter_mut().find(|at_work| at_work.choice.probe == probe) {
+        let of_probe = self.probes.iter_mut().find(|at_work| at_work.choice.probe == probe);
+        if let Some(at_work) = of_probe.filter(|at_work| !at_work.hooks.is_empty()) {
             at_work.detach();
+            self.came_off.push(probe);
         }
+    }
+
+    /// Probes that came off their events since this was asked last. What the kernel's maps have of them means nothing any
+    /// more, and must be gone before they are attached again.
+    pub fn came_off(&mut self) -> Vec<Probe> {
+        std::mem::take(&mut self.came_off)
     }
 
     /// What became of each probe.
@@ -251,7 +262,13 @@ impl Attached {
                     tracing::debug!(probe = probe.name(), function, %error, "a function is left out");
                     left_out.push(function);
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // what was attached so far comes off again
+                    if at_work.hooks.is_empty() && !fresh.hooks.is_empty() {
+                        self.came_off.push(probe);
+                    }
+                    return Err(error);
+                }
             }
         }
         // nothing fails from here on

@@ -31,6 +31,8 @@ pub enum Said {
     Nothing,
     /// It computes.
     Works,
+    /// It runs another program.
+    Execs,
     /// It has ended.
     Ended,
 }
@@ -63,7 +65,14 @@ impl Events {
                 emit(Signal::Exit { at, pid });
                 return Said::Ended;
             }
-            what::EXEC => emit(Signal::Process { at, pid, process: Some(process(event)) }),
+            what::EXEC => {
+                // its address space is another one: the former program's contexts went with the former one
+                for uuid in self.uses.remove(&event.tgid).unwrap_or_default() {
+                    emit(uses(at, pid, &uuid, true));
+                }
+                emit(Signal::Process { at, pid, process: Some(process(event)) });
+                return Said::Execs;
+            }
             what::POWER => emit(power(at, event.code)),
             what::XID => {
                 let pci = PciAddress::parse(&printable(&event.bytes));
@@ -192,6 +201,17 @@ mod tests {
     }
 
     #[test]
+    fn another_program_has_to_register_anew() {
+        let channel = event(what::REGISTER_CHANNEL);
+        let mut other = channel;
+        other.bytes[0] = 0xff;
+        let said = said(&[channel, other, event(what::EXEC), event(what::UNREGISTER_GPU), channel]);
+        let words: Vec<&str> = said.iter().map(|line| line.split(' ').next().unwrap()).collect();
+        assert_eq!(words, ["uses", "uses", "end", "end", "exec", "uses"]);
+        assert_eq!((&said[2], &said[5]), (&format!("end 77 {GPU}"), &format!("uses 77 {GPU}")));
+    }
+
+    #[test]
     fn processes_power_and_errors() {
         let with = |what, code, bytes: &[u8]| {
             let mut event = Event { code, bytes: [0; 32], ..event(what) };
@@ -218,7 +238,7 @@ mod tests {
             (what::REGISTER_CHANNEL, Said::Works),
             (what::WORKLOAD, Said::Works),
             (what::EXIT, Said::Ended),
-            (what::EXEC, Said::Nothing),
+            (what::EXEC, Said::Execs),
             (what::XID, Said::Nothing),
         ] {
             assert_eq!(Events::default().take(&event(what), &mut |_| {}), want, "{what}");

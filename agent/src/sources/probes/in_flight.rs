@@ -136,6 +136,31 @@ impl Tracker {
         self.look_at(nest, now, names, node, emit);
     }
 
+    /// The probes of these kinds are off: the ends of what they began will not be seen. Gives back their entries, to be
+    /// deleted; what is announced is closed, and all are counted. `kinds`: as bits `1 << kind`.
+    pub fn abandon(
+        &mut self,
+        now: MonoNs,
+        kinds: u32,
+        entries: &[(InFlightKey, InFlight)],
+        names: &Names,
+        emit: &mut impl FnMut(Signal),
+    ) -> &[(InFlightKey, InFlight)] {
+        self.over.clear();
+        for (key, call) in entries.iter().filter(|(_, call)| is_of(kinds, call)) {
+            self.over.push((*key, *call));
+            // an open of an unread path is mostly none of ours
+            if call.flags & flags::PATH_UNREAD == 0 {
+                self.close_lost(now, key, call, names, emit);
+            }
+        }
+        // an entry may vanish under the walk
+        let left = self.calls.iter().filter(|(_, known)| is_of(kinds, &known.call));
+        let left: Vec<_> = left.map(|(key, known)| (*key, known.call)).collect();
+        left.iter().for_each(|(key, call)| self.close_lost(now, key, call, names, emit));
+        &self.over
+    }
+
     /// Nobody will look any more: each call is closed at the last sign of it.
     pub fn forget(&mut self, names: &Names, emit: &mut impl FnMut(Signal)) {
         for (key, known) in std::mem::take(&mut self.calls) {
@@ -274,6 +299,10 @@ impl Tracker {
             emit(exit(now, None, key, call, names));
         }
     }
+}
+
+fn is_of(kinds: u32, call: &InFlight) -> bool {
+    kinds.checked_shr(call.kind).is_some_and(|kinds| kinds & 1 == 1)
 }
 
 /// Whether the map still has this very call.

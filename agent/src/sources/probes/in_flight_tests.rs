@@ -315,3 +315,34 @@ fn threads_of_the_kernel_are_nobodys_victims() {
     story.end(&SlowCall { key, end_ns: 9100 * MS, ret: 0, call: own });
     assert_eq!((story.said().as_str(), story.tracker.open()), ("", 0));
 }
+
+#[test]
+fn what_a_probe_began_and_cannot_end_is_closed_counted_and_deleted() {
+    let fault = InFlightKey { tid: 78, layer: layer::FAULT };
+    let unread = InFlightKey { tid: 79, layer: 0 };
+    let of = |kind, enter_ms| InFlight { kind, ..call(enter_ms) };
+    let mut story = Story::new();
+    let announced = [(KEY, call(1000)), (fault, of(kind::FAULT, 1100))];
+    story.scan_nest(1500, &announced, &announced);
+    story.said();
+    let abandon = |story: &mut Story, now_ms: u64, kinds: u32, entries: &[(InFlightKey, InFlight)]| {
+        let Story { tracker, said, .. } = story;
+        let mut emit = |signal| said.push(words(&signal));
+        let over = tracker.abandon(MonoNs(now_ms * MS), kinds, entries, &Names::default(), &mut emit);
+        over.iter().map(|(key, _)| (key.tid, key.layer)).collect::<Vec<_>>()
+    };
+    // a fault that is not announced yet, and an open that may be of any file
+    let young = InFlightKey { tid: 80, layer: layer::FAULT };
+    let open = InFlight { flags: flags::PATH_UNREAD, ..of(kind::OPEN, 1000) };
+    let map = [announced[0], announced[1], (young, of(kind::FAULT, 1900)), (unread, open)];
+    assert_eq!(abandon(&mut story, 2000, 1 << kind::LOCK, &map), []);
+    assert_eq!((story.said().as_str(), story.tracker.lost_returns.get()), ("", 0));
+    let over = abandon(&mut story, 2000, 1 << kind::FAULT | 1 << kind::OPEN, &map);
+    assert_eq!(over, [(78, layer::FAULT), (80, layer::FAULT), (79, 0)]);
+    assert_eq!((story.said().as_str(), story.tracker.open()), ("lost 2000", 1), "the ioctl goes on");
+    assert_eq!(story.tracker.lost_returns.get(), 2);
+    // one that is announced, and that the walk has passed over
+    assert_eq!(abandon(&mut story, 3000, 1 << kind::IOCTL, &[]), []);
+    assert_eq!((story.said().as_str(), story.tracker.open()), ("lost 3000", 0));
+    assert_eq!(story.tracker.lost_returns.get(), 3);
+}

@@ -8,11 +8,12 @@
 //! down to with this driver) → [`object`] and [`attached`] (loading, attaching) → [`watch`] (the loop's body) →
 //! [`in_flight`] and [`inside`] (calls that hang), [`locks`] (who has them), [`events`] → [`readings`]: [`stats`] and
 //! [`rm_calls`] (calls that ended), [`processes`], [`schedule`] (who is followed) → [`upkeep`] (a driver loaded again, the
-//! probes' own cost); and [`unload`], on its own.
+//! probes' own cost), `came_off`; and [`unload`], on its own.
 
 pub mod attached;
 pub mod btf;
 pub mod call_signal;
+mod came_off;
 pub mod cost;
 pub mod events;
 pub mod functions;
@@ -243,6 +244,11 @@ impl Probes {
                     true => watch.look_for_majors(), // UVM has another one after each load
                     false => Ok(()),
                 },
+                // one at a time: what is due meanwhile comes in between
+                () = std::future::ready(()), if upkeep.has_plans() => {
+                    tokio::task::block_in_place(|| upkeep.change_next(watch.attached()));
+                    watch.clear_what_came_off()
+                }
             };
             if let Err(error) = done {
                 watch.forget(outlet).await;

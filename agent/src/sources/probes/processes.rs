@@ -1,7 +1,7 @@
 //! Processes that call the driver: which of them compute, which only watch, and which have ended.
 //!
 //! In: the entries of the kernel programs' map, events, what procfs says. Out: roles and ends as signals, keys to delete.
-//! What can go wrong: a process that began before the probes may have allocated its engines unseen: it is never taken for
+//! What can go wrong: a program that began before the probes may have allocated its engines unseen: it is never taken for
 //! a monitor. An end may be told by no event; procfs tells it then.
 
 use std::collections::BTreeMap;
@@ -29,6 +29,8 @@ struct Known {
     start_ns: u64,
     first_seen: MonoNs,
     role: Option<ProcessRole>,
+    /// Its program began while the probes were at work.
+    exec_seen: bool,
     /// Its end was told.
     ended: bool,
     seen: bool,
@@ -57,6 +59,14 @@ impl Processes {
     pub fn works(&mut self, at: MonoNs, tgid: u32, start_ns: u64, emit: &mut impl FnMut(Signal)) {
         let known = self.known.entry(tgid).or_insert_with(|| Known::new(start_ns, at));
         known.set(at, tgid, ProcessRole::Workload, emit);
+    }
+
+    /// It runs another program from now on, which may do otherwise; one of the agent's stays one.
+    pub fn execs(&mut self, at: MonoNs, tgid: u32, start_ns: u64) {
+        let known = self.known.entry(tgid).or_insert_with(|| Known::new(start_ns, at));
+        if known.start_ns == start_ns && known.role != Some(ProcessRole::Agent) {
+            (known.role, known.first_seen, known.exec_seen) = (None, at, true);
+        }
     }
 
     /// Its end was told by an event.
@@ -109,7 +119,7 @@ impl Processes {
 
 impl Known {
     fn new(start_ns: u64, first_seen: MonoNs) -> Self {
-        Self { start_ns, first_seen, role: None, ended: false, seen: true }
+        Self { start_ns, first_seen, role: None, exec_seen: false, ended: false, seen: true }
     }
 
     /// A role is said once; an agent's process stays one.
@@ -121,7 +131,7 @@ impl Known {
     }
 
     fn watches(&self, now: MonoNs, since_ns: u64) -> bool {
-        let seen_whole = self.start_ns >= since_ns;
+        let seen_whole = self.exec_seen || self.start_ns >= since_ns;
         let age = now.since(self.first_seen).unwrap_or_default();
         self.role.is_none() && seen_whole && age >= Processes::WATCHES_AFTER
     }
@@ -212,6 +222,36 @@ mod tests {
         assert_eq!((over, said), (vec![(TGID, 6 * SECOND)], 0), "the event said it");
         processes.read(MonoNs(2), &[], &mut facts(ALIVE), &mut |_| {});
         assert!(processes.known.is_empty());
+    }
+
+    #[test]
+    fn another_program_begins_without_a_role() {
+        let roles = |since_s: u64, flags: u32, own: u32, reads: &[u64]| {
+            let mut processes = Processes::new(since_s * SECOND, own);
+            let mut said = Vec::new();
+            let mut emit = |signal| {
+                let Signal::Role { at, role, .. } = signal else { panic!("{signal:?}") };
+                said.push((role, at.0 / SECOND));
+            };
+            processes.read(MonoNs(10 * SECOND), &[entry(flags)], &mut facts(ALIVE), &mut emit);
+            processes.execs(MonoNs(15 * SECOND), TGID, 6 * SECOND);
+            for s in reads {
+                // the kernel forgets what the former program did, too
+                processes.read(MonoNs(s * SECOND), &[entry(0)], &mut facts(ALIVE), &mut emit);
+            }
+            said
+        };
+        use ProcessRole::{Agent, Monitor, Workload};
+        let works = (Workload, 10);
+        assert_eq!(roles(5, process::WORKLOAD, 5, &[16, 24]), [works], "its time begins anew");
+        assert_eq!(roles(5, process::WORKLOAD, 5, &[16, 25, 26]), [works, (Monitor, 25)]);
+        assert_eq!(roles(7, process::WORKLOAD, 5, &[25]), [works, (Monitor, 25)], "seen from its beginning");
+        assert_eq!(roles(5, 0, 1, &[16, 25]), [(Agent, 10)]);
+        // an exec of an earlier process with the number
+        let mut processes = Processes::new(5 * SECOND, 5);
+        processes.works(MonoNs(10 * SECOND), TGID, 6 * SECOND, &mut |_| {});
+        processes.execs(MonoNs(11 * SECOND), TGID, 3 * SECOND);
+        assert_eq!(processes.known[&TGID].role, Some(Workload));
     }
 
     #[test]

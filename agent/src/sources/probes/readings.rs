@@ -103,6 +103,8 @@ impl Watch {
 
     /// The scheduler's programs are attached while somebody is followed.
     fn follow(&mut self) -> Result<(), MapError> {
+        // a thread that was off when its probe came off would have been off ever since
+        self.clear_what_came_off()?;
         let now = mono_now();
         let plan = self.schedule.plan(now);
         for tgid in &plan.disarm {

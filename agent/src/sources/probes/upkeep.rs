@@ -1,9 +1,10 @@
 //! Looking after the attached programs: a driver that is loaded again, what the programs cost, hits that were missed.
 //!
 //! In: a beat every second, what is loaded. Out: probes attached anew, taken off or put back; the agent's own numbers.
-//! What can go wrong: the kernel refuses what it took before; then the next row is taken, and said.
+//! What can go wrong: the kernel refuses what it took before; then the next row is taken, and said. Attaching and
+//! detaching take up to some tenths of a second for each probe: one at a time, between two looks at calls in flight.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ pub struct Upkeep {
     loads: Loads,
     driver: Driver,
     beats: u32,
+    plan: Plan,
     sampler: Option<Sampler>,
     budget: Budget,
     missed: BTreeMap<String, Missed>,
@@ -47,6 +49,35 @@ pub struct Upkeep {
 struct Missed {
     counter: Counter,
     last: u64,
+}
+
+/// What is to be done with a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// Attach it by the best row, or change into that.
+    Settle(Probe),
+    /// Take it off, for its cost.
+    TakeOff(Probe),
+}
+
+/// Changes that are still to be made, first to last.
+#[derive(Debug, Default)]
+struct Plan(VecDeque<Change>);
+
+impl Plan {
+    /// All probes but those that are given up are settled anew. What was planned to be taken off still is.
+    fn settle_all(&mut self, probes: impl Iterator<Item = Probe>, shed: &[Probe]) {
+        self.0.retain(|change| matches!(change, Change::TakeOff(_)));
+        self.0.extend(probes.filter(|probe| !shed.contains(probe)).map(Change::Settle));
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Keep => {}
+            Step::Shed(probes) => self.0.extend(probes.iter().copied().map(Change::TakeOff)),
+            Step::Restore(probe) => self.0.push_back(Change::Settle(*probe)),
+        }
+    }
 }
 
 /// What is loaded, and which functions it has. Takes some tenths of a second where a driver is loaded.
@@ -73,6 +104,7 @@ impl Upkeep {
             loads: driver.loads,
             driver,
             beats: 0,
+            plan: Plan::default(),
             sampler: None,
             budget,
             missed: BTreeMap::new(),
@@ -99,6 +131,23 @@ impl Upkeep {
         changed
     }
 
+    /// Whether probes are still to be attached or taken off.
+    pub fn has_plans(&self) -> bool {
+        !self.plan.0.is_empty()
+    }
+
+    /// Attaches the next probe, or takes it off. Blocks for as long as the kernel takes.
+    pub fn change_next(&mut self, attached: &mut Attached) {
+        match self.plan.0.pop_front() {
+            Some(Change::Settle(probe)) => {
+                attached.settle(probe, &self.kernel, &self.driver);
+            }
+            Some(Change::TakeOff(probe)) => attached.take_off(probe, "over_budget"),
+            None => return,
+        }
+        self.report.publish(attached.choices());
+    }
+
     /// Nothing is at work any more; what was refused stays true.
     pub fn retract(&mut self) {
         self.report.retract();
@@ -123,15 +172,11 @@ impl Upkeep {
         };
         tracing::info!(modules = ?driver.loads.modules(), "The driver was loaded; its functions are looked up again.");
         (self.loads, self.driver) = (driver.loads, driver);
-        let probes: Vec<Probe> = attached.choices().map(|choice| choice.probe).collect();
-        for probe in probes.into_iter().filter(|probe| !self.budget.shed().contains(probe)) {
-            attached.settle(probe, &self.kernel, &self.driver);
-        }
-        self.report.publish(attached.choices());
+        self.plan.settle_all(attached.choices().map(|choice| choice.probe), self.budget.shed());
         true
     }
 
-    fn end_sample(&mut self, sampler: Sampler, attached: &mut Attached) {
+    fn end_sample(&mut self, sampler: Sampler, attached: &Attached) {
         let Some(programs) = sampler.end(mono_now(), &self.host.proc("self"), attached.loaded()) else {
             self.report.budget(false, self.budget.shed());
             if !std::mem::replace(&mut self.said_uncounted, true) {
@@ -144,7 +189,9 @@ impl Upkeep {
         };
         let costs = by_probe(&programs, &attached.uses());
         self.report.costs(&costs);
-        match self.budget.judge(&costs) {
+        let step = self.budget.judge(&costs);
+        self.plan.take(&step);
+        match step {
             Step::Keep => {}
             Step::Shed(probes) => {
                 let total: f64 = costs.values().map(|cost| cost.cpus).sum();
@@ -156,11 +203,9 @@ impl Upkeep {
                     remedy = "raise `probes.budget`, or look for what calls the driver so often",
                     "The probes cost more than their budget: some are given up."
                 );
-                probes.iter().for_each(|probe| attached.take_off(*probe, "over_budget"));
             }
             Step::Restore(probe) => {
                 tracing::info!(probe = probe.name(), "The probes cost little again: one is put back.");
-                attached.settle(probe, &self.kernel, &self.driver);
             }
         }
         self.report.publish(attached.choices());
@@ -186,5 +231,28 @@ impl Upkeep {
             missed.last = total;
         }
         self.missed.retain(|event, _| probes.contains_key(event));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use Change::{Settle, TakeOff};
+
+    #[test]
+    fn changes_are_made_in_their_order_and_a_reload_settles_what_is_not_given_up() {
+        let mut plan = Plan::default();
+        plan.take(&Step::Shed(vec![Probe::Locks, Probe::Poll]));
+        plan.take(&Step::Keep);
+        plan.take(&Step::Restore(Probe::Poll));
+        assert_eq!(plan.0, [TakeOff(Probe::Locks), TakeOff(Probe::Poll), Settle(Probe::Poll)]);
+        // loaded again before any of it was done: what is put back is settled with the others
+        plan.settle_all([Probe::Ioctl, Probe::Locks, Probe::Poll].into_iter(), &[Probe::Locks]);
+        let want = [TakeOff(Probe::Locks), TakeOff(Probe::Poll), Settle(Probe::Ioctl), Settle(Probe::Poll)];
+        assert_eq!(plan.0, want);
+        // and again
+        plan.settle_all([Probe::Ioctl].into_iter(), &[]);
+        assert_eq!(plan.0, [TakeOff(Probe::Locks), TakeOff(Probe::Poll), Settle(Probe::Ioctl)]);
     }
 }

@@ -44,7 +44,7 @@ pub struct Watch {
     pub(super) host_pids: Support,
     pub(super) names: Names,
     configured_majors: bool,
-    tracker: Tracker,
+    pub(super) tracker: Tracker,
     pub(super) stats: Stats,
     pub(super) rm_calls: RmCalls,
     pub(super) processes: Processes,
@@ -168,21 +168,7 @@ impl Watch {
         // every call that ended before this moment has its event in the ring already
         let now = mono_now();
         self.take_events();
-        // ends first: an end that is read has left no entry, so what is then found in the map is still going on
-        let mut opened_unknown = false;
-        while let Some(item) = self.loaded.slow_calls.next() {
-            if let Some(event) = SlowCall::from_bytes(&item) {
-                opened_unknown |= is_open_of_unknown(&event, &self.names.majors);
-                if event.call.kind == kind::LOCK {
-                    self.names.locks.learn(number(event.call.object), now);
-                }
-                self.tracker.ended(&event, &self.names, &mut |signal| self.said.push(signal));
-            }
-        }
-        if opened_unknown {
-            // the driver was loaded while somebody waited for it
-            self.look_for_majors()?;
-        }
+        self.take_ends(now)?;
         self.loaded.flush_log();
         self.read_in_flight();
         self.look_at_locks(now);
@@ -200,6 +186,25 @@ impl Watch {
         Ok(())
     }
 
+    /// Before the map is read: an end that is taken has left no entry, so what is then found in the map is still going on.
+    pub(super) fn take_ends(&mut self, now: MonoNs) -> Result<(), MapError> {
+        let mut opened_unknown = false;
+        while let Some(item) = self.loaded.slow_calls.next() {
+            if let Some(event) = SlowCall::from_bytes(&item) {
+                opened_unknown |= is_open_of_unknown(&event, &self.names.majors);
+                if event.call.kind == kind::LOCK {
+                    self.names.locks.learn(number(event.call.object), now);
+                }
+                self.tracker.ended(&event, &self.names, &mut |signal| self.said.push(signal));
+            }
+        }
+        if opened_unknown {
+            // the driver was loaded while somebody waited for it
+            self.look_for_majors()?;
+        }
+        Ok(())
+    }
+
     fn take_events(&mut self) {
         let emit = &mut |signal| self.said.push(signal);
         while let Some(item) = self.loaded.events.next() {
@@ -207,6 +212,7 @@ impl Watch {
             let at = MonoNs(event.at_ns);
             match self.events.take(&event, emit) {
                 Said::Works => self.processes.works(at, event.tgid, event.start_ns, emit),
+                Said::Execs => self.processes.execs(at, event.tgid, event.start_ns),
                 Said::Ended => self.processes.ended(at, event.tgid, event.start_ns),
                 Said::Nothing => {}
             }
@@ -257,7 +263,7 @@ impl Watch {
         Ok(())
     }
 
-    fn read_in_flight(&mut self) {
+    pub(super) fn read_in_flight(&mut self) {
         walk(&self.loaded.in_flight, IN_FLIGHT_ENTRIES, &mut self.in_flight);
         self.in_flight.sort_unstable_by_key(|(key, _)| *key);
         self.in_flight.dedup_by_key(|(key, _)| *key);
