@@ -151,10 +151,11 @@ impl Attached {
             self.take_off(Probe::Rm, NO_IOCTL);
         }
         self.disarm(probe);
-        if let Some(at_work) = self.probes.iter_mut().find(|at_work| at_work.choice.probe == probe) {
-            if let Some(tactic) = at_work.choice.tactic.take() {
-                at_work.choice.refused.push(Refusal::by_facts(tactic, reason));
-            }
+        let of_probe = self.probes.iter_mut().find(|at_work| at_work.choice.probe == probe);
+        if let Some(AtWork { choice, .. }) = of_probe
+            && let Some(tactic) = choice.tactic.take()
+        {
+            choice.refused.push(Refusal::by_facts(tactic, reason));
         }
     }
 
