@@ -119,7 +119,10 @@ fn command(machine: &Machine<'_>) -> Command {
     command.arg("-serial").arg(format!("file:{}", machine.console.display()));
     command.args(["-chardev", "stdio,id=lines,signal=off", "-serial", "chardev:lines"]);
     command.arg("-kernel").arg(machine.kernel).arg("-initrd").arg(machine.initramfs);
-    command.args(["-append", "console=ttyS0 loglevel=5 panic=-1 mitigations=off tsc=reliable rcupdate.rcu_expedited=1 nowatchdog"]);
+    command.args([
+        "-append",
+        "console=ttyS0 loglevel=5 panic=-1 mitigations=off tsc=reliable rcupdate.rcu_expedited=1 nowatchdog",
+    ]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command
 }

@@ -7,7 +7,7 @@
 
 use aya::Pod;
 use aya::maps::{HashMap, MapData, MapError};
-use warpgauge_ebpf::maps::{HELD_ENTRIES, OFF_ENTRIES, RELEASED_ENTRIES};
+use warpgauge_ebpf::maps::{HELD_ENTRIES, OFF_ENTRIES};
 
 use super::tactics::Probe;
 use super::watch::{Watch, ignore_absence, walk};
@@ -42,7 +42,6 @@ impl Watch {
         }
         if probes.contains(&Probe::Locks) {
             clear(&mut self.loaded.held, HELD_ENTRIES)?;
-            clear(&mut self.loaded.released, RELEASED_ENTRIES)?;
         }
         if probes.contains(&Probe::Scheduler) {
             clear(&mut self.loaded.off, OFF_ENTRIES)?;

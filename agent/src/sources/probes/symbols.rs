@@ -31,7 +31,7 @@ pub struct Symbols {
 /// Where a function is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Here, under these names: one, or the copies that the compiler made of it.
+    /// Here (or here until its module went), under these names: one, or the copies that the compiler made of it.
     At(Vec<String>),
     /// The module is not loaded; this will be its name, if its branch is a new one.
     NotYet(&'static str),
@@ -85,16 +85,24 @@ impl Symbols {
         self.loaded.contains(&module)
     }
 
+    /// A module that is gone for now is waited for under the names that it had.
+    pub fn remember(&mut self, former: &Self) {
+        let gone = |module: &Module| !self.loaded.contains(module);
+        let kept = former.found.iter().filter(|((module, _), _)| gone(module));
+        let kept: Vec<_> = kept.map(|(key, names)| (*key, names.clone())).collect();
+        self.found.extend(kept);
+    }
+
     /// Where the function is.
     pub fn place(&self, function: &Function) -> Place {
-        if !self.is_loaded(function.module) {
-            return function.names.last().map_or(Place::Nowhere, |name| Place::NotYet(name));
-        }
         let found = function
             .names
             .iter()
             .find_map(|base| self.found.get(&(function.module, *base)).map(|n| (base, n)));
         match found {
+            None if !self.is_loaded(function.module) => {
+                function.names.last().map_or(Place::Nowhere, |name| Place::NotYet(name))
+            }
             None => Place::Nowhere,
             // what the compiler split off runs within the function itself
             Some((base, names)) if names.iter().any(|name| name == base) => {
@@ -167,6 +175,23 @@ mod tests {
 
     fn at(names: &[&str]) -> Place {
         Place::At(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[test]
+    fn a_module_that_is_gone_is_waited_for_under_its_names() {
+        let text = "0 t nvidia_unlocked_ioctl\t[nvidia]\n0 t uvm_unlocked_ioctl_entry.isra.0\t[nvidia_uvm]\n";
+        let both = read(text, &BOTH);
+        let mut one = read("0 t nvidia_unlocked_ioctl\t[nvidia]\n", &[Module::Nvidia]);
+        let not_yet = Place::NotYet("uvm_unlocked_ioctl_entry");
+        assert_eq!(places(&one, Probe::Ioctl), [at(&["nvidia_unlocked_ioctl"]), not_yet]);
+        one.remember(&both);
+        let as_before = at(&["uvm_unlocked_ioctl_entry.isra.0"]);
+        assert_eq!(places(&one, Probe::Ioctl), [at(&["nvidia_unlocked_ioctl"]), as_before]);
+        assert!(!one.is_loaded(Module::Uvm));
+        // of one that is there, only what it has now counts
+        let mut renamed = read("0 t nvidia_frontend_unlocked_ioctl\t[nvidia]\n", &BOTH);
+        renamed.remember(&both);
+        assert_eq!(places(&renamed, Probe::Ioctl), [at(&["nvidia_frontend_unlocked_ioctl"]), Place::Nowhere]);
     }
 
     #[test]

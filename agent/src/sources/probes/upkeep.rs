@@ -160,16 +160,20 @@ impl Upkeep {
         if loads == self.loads {
             return false;
         }
-        self.loads = loads;
-        // a module that is gone is waited for under the names it had
+        // what is gone is waited for under the names it had
         if loads.modules().is_empty() {
+            self.loads = loads;
             tracing::info!("The driver was unloaded; its calls are watched again once it is loaded.");
             return true;
         }
         let host = self.host.clone();
-        let Ok(driver) = tokio::task::spawn_blocking(move || look_at_driver(&host)).await else {
+        let look = move || (look_at_driver(&host), Loads::look(&host));
+        let Ok((mut driver, after)) = tokio::task::spawn_blocking(look).await else { return false };
+        // a module came or went meanwhile: its functions were there for a part of the look, and the next one tells
+        if driver.loads != after {
             return false;
-        };
+        }
+        driver.symbols.remember(&self.driver.symbols);
         tracing::info!(modules = ?driver.loads.modules(), "The driver was loaded; its functions are looked up again.");
         (self.loads, self.driver) = (driver.loads, driver);
         self.plan.settle_all(attached.choices().map(|choice| choice.probe), self.budget.shed());
