@@ -230,7 +230,7 @@ mod tests {
     fn another_program_is_not_presumed_to_be_what_the_former_one_was() {
         let process =
             Process { start: None, comm: None, cgroup_id: None, cgroup: None, workload: Workload::default() };
-        let exec = || Signal::Process { at: MonoNs(1), pid: PID, process: Some(process.clone()) };
+        let exec = || Signal::Process { at: MonoNs(1), pid: PID, process: Some(Box::new(process.clone())) };
         check(&[role(ProcessRole::Monitor), exec()], (None, false));
         check(&[role(ProcessRole::Agent), exec()], (None, true));
         check(&[uses("GPU-1", "monitor", false), exec()], (Some("GPU-1"), true));

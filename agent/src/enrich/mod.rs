@@ -170,7 +170,7 @@ impl Attributor {
         let mut processes = Vec::new();
         match &fact {
             Fact::Reading(Signal::Process { at, pid, process }) => {
-                let answer = process.clone().map_or(Known::Gone, |mut process| {
+                let answer = process.as_deref().cloned().map_or(Known::Gone, |mut process| {
                     process.workload = process.cgroup.as_deref().map(cgroup::workload).unwrap_or_default();
                     let by_id = process.cgroup_id.filter(|_| process.cgroup.is_none());
                     Known::Is(by_id.map_or(process.clone(), |id| self.in_cgroup(id, process)))

@@ -190,7 +190,7 @@ fn a_process_that_runs_another_program_stays_in_its_cgroup() {
         cgroup_id: Some(CgroupId(5)),
         ..Process::default()
     };
-    let fact = Fact::Reading(Signal::Process { at: MonoNs(1), pid: Pid(7), process: Some(exec) });
+    let fact = Fact::Reading(Signal::Process { at: MonoNs(1), pid: Pid(7), process: Some(Box::new(exec)) });
     assert_eq!(asks(&attributor, &fact), [Ask::Cgroup(CgroupId(5), Pid(7))]);
     attributor.know_cgroup(CgroupId(5), MonoNs(1), Some(POD.into()));
     attributor.attribute(fact);

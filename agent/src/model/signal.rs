@@ -30,7 +30,7 @@ pub enum Signal {
     /// A process uses a device (or stops to).
     Uses { at: MonoNs, uses: Uses },
     /// A process was seen, or was looked for and is not there.
-    Process { at: MonoNs, pid: Pid, process: Option<Process> },
+    Process { at: MonoNs, pid: Pid, process: Option<Box<Process>> },
     /// A process ended.
     Exit { at: MonoNs, pid: Pid },
     /// A thread entered or left the driver.

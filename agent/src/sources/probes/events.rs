@@ -70,7 +70,7 @@ impl Events {
                 for uuid in self.uses.remove(&event.tgid).unwrap_or_default() {
                     emit(uses(at, pid, &uuid, true));
                 }
-                emit(Signal::Process { at, pid, process: Some(process(event)) });
+                emit(Signal::Process { at, pid, process: Some(Box::new(process(event))) });
                 return Said::Execs;
             }
             what::POWER => emit(power(at, event.code)),

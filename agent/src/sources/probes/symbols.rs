@@ -57,6 +57,8 @@ impl Symbols {
         loop {
             line.clear();
             if (&mut file).take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
+                // one that comes or goes is not counted as loaded, and has not all of its functions
+                symbols.found.retain(|(module, _), _| loaded.contains(module));
                 return Ok(symbols);
             }
             if line.last() != Some(&b'\n') && line.len() as u64 == LONGEST_LINE {

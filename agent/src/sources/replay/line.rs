@@ -99,11 +99,9 @@ fn driver(at: MonoNs, raw: RawDriver) -> Signal {
 }
 
 fn process(at: MonoNs, raw: RawProcess) -> Signal {
-    let process = (!raw.missing).then(|| Process {
-        start: raw.start.map(StartTicks),
-        comm: raw.comm,
-        cgroup: raw.cgroup,
-        ..Process::default()
+    let process = (!raw.missing).then(|| {
+        let (start, comm, cgroup) = (raw.start.map(StartTicks), raw.comm, raw.cgroup);
+        Box::new(Process { start, comm, cgroup, ..Process::default() })
     });
     Signal::Process { at, pid: Pid(raw.pid), process }
 }
