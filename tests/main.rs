@@ -25,6 +25,7 @@ mod inside;
 mod kernel_log;
 mod kernel_types;
 mod known_processes;
+mod kubelet;
 mod manifests;
 mod off_cpu;
 mod out_of_pids;

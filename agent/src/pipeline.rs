@@ -28,6 +28,7 @@ use crate::model::{Attributed, Delivery, Fact, Signal};
 use crate::sources::host::HostValues;
 use crate::sources::kmsg::KernelLog;
 use crate::sources::kmsg::state::{self, StateFile};
+use crate::sources::kubelet::Kubelet;
 use crate::sources::probes::schedule::{self, Order};
 use crate::sources::probes::unload::UnloadAttempt;
 use crate::sources::probes::{Never, Probes};
@@ -255,6 +256,9 @@ fn start_sources(
     let host_values = HostValues::new(config.host_values.clone(), config.host.clone());
     let outlet = Outlet::new(signals.clone(), "host", telemetry);
     running.spawn(supervise(host_values, outlet, stop.clone(), telemetry.clone()));
+    let kubelet = Kubelet::new(config.kubelet.clone(), telemetry);
+    let outlet = Outlet::new(signals.clone(), "kubelet", telemetry);
+    running.spawn(supervise(kubelet, outlet, stop.clone(), telemetry.clone()));
     let (desk, questions) = desk::desk();
     let parts = worker::Parts {
         config: config.worker.clone(),

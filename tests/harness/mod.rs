@@ -6,6 +6,8 @@ pub mod collector;
 pub mod deadline;
 pub mod driver;
 pub mod feed;
+pub mod kubelet;
+pub mod kubelet_message;
 pub mod live;
 pub mod need;
 pub mod node;

@@ -25,6 +25,8 @@ pub enum Need {
     Collector,
     /// The check of Kubernetes manifests was built.
     ManifestCheck,
+    /// The kubelet made of Kubernetes' own code was built.
+    KubeletJudge,
     /// NVIDIA's own libnvidia-ml.
     RealNvml,
     /// The image's file system was made.
@@ -51,6 +53,7 @@ impl Need {
             Self::Tty0 => "tty0",
             Self::Collector => "collector",
             Self::ManifestCheck => "manifest-check",
+            Self::KubeletJudge => "kubelet-judge",
             Self::RealNvml => "real-nvml",
             Self::Image => "image",
             Self::CgroupV1 => "cgroup-v1",
@@ -77,6 +80,7 @@ impl Need {
             Self::Tty0 => tty::active().is_some(),
             Self::Collector => programs::collector().is_file(),
             Self::ManifestCheck => programs::manifest_check().is_file(),
+            Self::KubeletJudge => programs::kubelet_judge().is_file(),
             Self::RealNvml => programs::real_nvml().is_file(),
             Self::Image => programs::workspace().join("target/image/rootfs/usr/bin/warpgauge").is_file(),
             Self::CgroupV1 => cgroups::mount(cgroups::Version::V1).is_some(),

@@ -13,6 +13,18 @@ use super::agent::Setup;
 use super::programs;
 use super::scratch::Scratch;
 
+/// `warpgauge WORDS…` with nothing inherited that would configure it.
+pub fn bare_command(words: &[&str]) -> Command {
+    let mut command = Command::new(programs::agent());
+    for (name, _) in std::env::vars_os() {
+        if ["OTEL_", "WARPGAUGE_"].iter().any(|start| name.to_string_lossy().starts_with(start)) {
+            command.env_remove(name);
+        }
+    }
+    command.args(words);
+    command
+}
+
 /// A simulated node.
 #[derive(Debug)]
 pub struct Node {
@@ -101,13 +113,8 @@ impl Node {
     /// When the disk is full.
     pub fn command(&self, words: &[&str], worker: &str) -> Command {
         let config = self.configuration("", worker);
-        let mut command = Command::new(programs::agent());
-        for (name, _) in std::env::vars_os() {
-            if ["OTEL_", "WARPGAUGE_"].iter().any(|start| name.to_string_lossy().starts_with(start)) {
-                command.env_remove(name);
-            }
-        }
-        command.args(words).arg("--config").arg(config);
+        let mut command = bare_command(words);
+        command.arg("--config").arg(config);
         command.args(["--probes", "off", "--kernel-log", "off"]);
         command
             .arg("--state-dir")

@@ -77,6 +77,11 @@ pub fn manifest_check() -> PathBuf {
     workspace().join("target/kubernetes/manifest-check")
 }
 
+/// The kubelet made of Kubernetes' own code.
+pub fn kubelet_judge() -> PathBuf {
+    workspace().join("target/kubernetes/kubelet-judge")
+}
+
 /// The developer commands.
 pub fn xtask() -> PathBuf {
     program("xtask")

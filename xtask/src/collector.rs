@@ -9,6 +9,7 @@ use crate::go::Program;
 const COLLECTOR: Program = Program {
     title: "the OpenTelemetry Collector",
     module: "tests/collector",
+    package: ".",
     binary: "target/collector/otelcol-test",
 };
 

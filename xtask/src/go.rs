@@ -18,6 +18,8 @@ pub(crate) struct Program {
     pub(crate) title: &'static str,
     /// The folder, from the root.
     pub(crate) module: &'static str,
+    /// The package in it; `.` where the module is one.
+    pub(crate) package: &'static str,
     /// The program, from the root.
     pub(crate) binary: &'static str,
 }
@@ -45,7 +47,7 @@ impl Program {
         println!("Building {} from its published Go modules; the first time takes a while.", self.title);
         let status = shell::command("go", &["build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o"])
             .arg(&binary)
-            .arg(".")
+            .arg(self.package)
             .current_dir(&module)
             .env("CGO_ENABLED", "0")
             .env("GOFLAGS", "-buildvcs=false")

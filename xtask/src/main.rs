@@ -18,6 +18,7 @@ mod docs;
 mod fuzz;
 mod go;
 mod image;
+mod kubelet_judge;
 mod manifest_check;
 mod real_nvml;
 mod run;

@@ -13,6 +13,7 @@ use crate::{shell, workspace};
 const CHECK: Program = Program {
     title: "the check of the Kubernetes manifests",
     module: "tests/kubernetes",
+    package: ".",
     binary: "target/kubernetes/manifest-check",
 };
 

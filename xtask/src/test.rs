@@ -10,7 +10,10 @@ use std::process::Stdio;
 use anyhow::{Context, bail};
 
 use crate::vm::{self, Kernel, Prepared};
-use crate::{build_ebpf, ci::Phases, collector, image, manifest_check, real_nvml, shell, skips, workspace};
+use crate::{
+    build_ebpf, ci::Phases, collector, image, kubelet_judge, manifest_check, real_nvml, shell, skips,
+    workspace,
+};
 
 /// Runs all tests.
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -65,7 +68,7 @@ impl Counts {
 pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Counts> {
     phases.time("build-ebpf", 260, build_ebpf::run)?;
     let collector = phases.time("collector", 280, || Ok(collector::build()))?;
-    phases.time("kubernetes", 60, || Ok(manifest_check::build()))?;
+    phases.time("kubernetes", 120, || Ok((manifest_check::build(), kubelet_judge::build())))?;
     phases.time("image", 30, || Ok(image::build_if_possible()))?;
     phases.time("build", 360, || {
         shell::run(&mut shell::command("cargo", &["build", "--workspace", "--all-targets", "--quiet"]))

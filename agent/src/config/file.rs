@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::model::operation;
 
 use super::document::{self, Problems, Section};
-use super::{CgroupChoice, Config, duration, facility, limits, worker_file};
+use super::{CgroupChoice, Config, duration, facility, kubelet, limits, worker_file};
 
 /// Largest file read; a real one has a few hundred bytes.
 const BYTES_MAX: u64 = 1024 * 1024;
@@ -91,6 +91,7 @@ fn check(mut root: Section, config: &mut Config, problems: &mut Problems) {
     set(&mut config.host_values.enabled, values.switch("enabled", problems));
     set(&mut config.host_values.interval, time(&mut values, "interval", limits::HOST_VALUES, problems));
     values.end(problems);
+    kubelet::check(root.section("kubelet", problems), &mut config.kubelet, problems);
     root.end(problems);
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{CgroupChoice, Config, duration, facility, limits};
+use super::{CgroupChoice, Config, duration, facility, kubelet, limits};
 
 /// What can be set from the command line.
 #[derive(Args, Clone, Debug, Default)]
@@ -45,6 +45,12 @@ pub struct Flags {
     /// A driver call longer than this is a stall [default: 1s]
     #[arg(long, value_name = "TIME", env = "WARPGAUGE_CALL_THRESHOLD")]
     pub call_threshold: Option<String>,
+    /// Socket of the kubelet's PodResources service; `off` asks nobody [default: /var/lib/kubelet/pod-resources/kubelet.sock]
+    #[arg(long, value_name = "PATH", env = "DCGM_POD_RESOURCES_KUBELET_SOCKET")]
+    pub pod_resources_kubelet_socket: Option<String>,
+    /// Resources that are NVIDIA's beside nvidia.com/*, separated by commas; * stands for any text
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', env = "NVIDIA_RESOURCE_NAMES")]
+    pub nvidia_resource_names: Option<Vec<String>>,
     /// Print findings on standard output even with an OTLP endpoint
     #[arg(long, env = "WARPGAUGE_CONSOLE")]
     pub console: bool,
@@ -127,6 +133,18 @@ impl Flags {
             match duration::parse_within(&text, limits::THRESHOLD.0, limits::THRESHOLD.1) {
                 Ok(threshold) => config.correlate.call_threshold = threshold,
                 Err(e) => problems.push(format!("--call-threshold: {e}")),
+            }
+        }
+        if let Some(text) = self.pod_resources_kubelet_socket {
+            match kubelet::check_socket(&text) {
+                Ok(socket) => config.kubelet.socket = socket,
+                Err(e) => problems.push(format!("--pod-resources-kubelet-socket: {e}")),
+            }
+        }
+        if let Some(names) = self.nvidia_resource_names {
+            match kubelet::check_names(names) {
+                Ok(names) => config.kubelet.resource_names = names,
+                Err(e) => problems.push(format!("--nvidia-resource-names: {e}")),
             }
         }
         config.export.console |= self.console;

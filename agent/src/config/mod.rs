@@ -9,6 +9,7 @@ pub mod duration;
 pub mod facility;
 pub mod file;
 pub mod flags;
+pub mod kubelet;
 pub mod otel_env;
 pub mod worker;
 mod worker_file;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::host::HostRoot;
+pub use kubelet::KubeletConfig;
 pub use worker::{WatchGroup, WorkerConfig};
 
 /// Everything that can be configured.
@@ -41,6 +43,8 @@ pub struct Config {
     pub export: ExportConfig,
     /// Values of the host about its devices.
     pub host_values: HostValuesConfig,
+    /// What is asked of the kubelet.
+    pub kubelet: KubeletConfig,
 }
 
 /// The kernel-log source.
@@ -186,6 +190,7 @@ impl Default for Config {
                 own_logs: true,
             },
             host_values: HostValuesConfig { enabled: true, interval: Duration::from_secs(10) },
+            kubelet: KubeletConfig::default(),
         }
     }
 }
@@ -200,6 +205,10 @@ mod limits {
     pub(super) const SCAN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
     pub(super) const READ: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
     pub(super) const HOST_VALUES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3_600));
+    /// The kubelet serves everybody on the node.
+    pub(super) const KUBELET: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3_600));
+    pub(super) const KUBELET_CALL: (Duration, Duration) =
+        (Duration::from_millis(100), Duration::from_secs(60));
     /// The driver answers some questions no faster than ten times a second.
     pub(super) const NVML: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
     pub(super) const GROUP: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));

@@ -6,6 +6,7 @@
 
 pub mod capabilities;
 pub mod kernel;
+pub mod kubelet;
 pub mod nodes;
 pub mod places;
 pub mod print;
@@ -100,15 +101,17 @@ const PATIENCE: Duration = Duration::from_secs(9);
 /// Looks at everything at once; must be called on a runtime. It ends within ten seconds, whatever hangs.
 pub async fn checks(config: &Config) -> Vec<Check> {
     let visible = std::env::var("NVIDIA_VISIBLE_DEVICES").ok();
-    let (host, probes, nodes, vendor, state, collector) = tokio::join!(
+    let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let (host, probes, nodes, vendor, kubelet, state, collector) = tokio::join!(
         within("kernel", of_thread(config, host_checks)),
         within("probes", probes::checks(config)),
         within("device nodes", of_thread(config, move |config| nodes::checks(config, visible.as_deref()))),
         within("worker", of_thread(config, vendor::checks)),
+        within("kubelet", async { vec![kubelet::check(&config.kubelet, in_pod).await] }),
         within("state directory", of_thread(config, |config| vec![places::state_dir(config)])),
         within("collector", async { vec![places::collector(config).await] }),
     );
-    [host, probes, nodes, vendor, state, collector].concat()
+    [host, probes, nodes, vendor, kubelet, state, collector].concat()
 }
 
 fn host_checks(config: &Config) -> Vec<Check> {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use super::{device_catalog, driver_catalog, probe_catalog};
+use super::{device_catalog, driver_catalog, kubelet_catalog, probe_catalog};
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,6 +296,7 @@ pub fn all() -> &'static [Metric] {
             CATALOG,
             driver_catalog::STATIC,
             probe_catalog::STATIC,
+            kubelet_catalog::STATIC,
             device_catalog::STATIC,
             device_catalog::from_fields(),
         ]
@@ -327,8 +328,9 @@ pub fn to_markdown() -> String {
          there any more, sends one last point without a value (OTLP's \"no recorded value\").\n\n\
          | name | kind | unit | attributes | meaning |\n|---|---|---|---|---|\n",
     );
-    let parts = [CATALOG, driver_catalog::STATIC, probe_catalog::STATIC, device_catalog::STATIC];
-    for metric in parts.into_iter().flatten() {
+    // The single fields' metrics are the last, and on a page of their own.
+    let shown = all().len() - device_catalog::from_fields().len();
+    for metric in all().iter().take(shown) {
         let attributes: Vec<String> = metric.attributes.iter().map(|a| format!("`{a}`")).collect();
         let (name, kind, unit, help) = (metric.name, metric.kind.name(), metric.unit, metric.help);
         // Writing to a String cannot fail.

@@ -10,6 +10,7 @@ pub mod device_catalog;
 pub mod devices;
 pub mod driver_catalog;
 pub mod findings;
+pub mod kubelet_catalog;
 pub mod otlp;
 pub mod own_logs;
 pub mod own_points;

@@ -10,6 +10,8 @@ use prost::Message;
 use warpgauge::config::{Config, file};
 use warpgauge::model::{LogOrigin, MonoNs, Pid, Signal};
 use warpgauge::sources::kmsg::{record, xid};
+use warpgauge::sources::kubelet::answer;
+use warpgauge::sources::kubelet::ours::Ours;
 use warpgauge::sources::replay;
 use warpgauge::sources::worker::intake::Intake;
 use warpgauge::sources::worker::refused::Refused;
@@ -19,6 +21,8 @@ use warpgauge::wire::{Decoder, Order, Report, encode, report};
 
 #[cfg(test)]
 mod frames_tests;
+#[cfg(test)]
+mod pod_resources_tests;
 
 /// Frames of a worker and of an agent, in pieces as the first byte says; what was understood is written and read again.
 pub fn frames(data: &[u8]) {
@@ -107,6 +111,33 @@ pub fn kernel_log(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         let _ = xid::parse(text);
     }
+}
+
+/// Ids and bytes that one answer of a kubelet may leave in memory, whatever it says.
+const IDS_MAX: u64 = 16_384;
+const TEXT_MAX: usize = 4 << 20;
+
+/// An answer of a kubelet that lies: what is kept of it is bounded, plain text, sorted, and has an owner.
+pub fn pod_resources(data: &[u8]) {
+    let (bytes, ours) = (bytes::Bytes::copy_from_slice(data), Ours::new(vec!["corp/*".to_owned()]));
+    let _ = answer::allocatable(bytes.clone(), &ours);
+    let Ok(answer) = answer::list(bytes, &ours) else { return };
+    let grants = &answer.devices.grants;
+    assert!(answer.ids() <= IDS_MAX && answer.others.len() <= 16, "{} ids", answer.ids());
+    assert!(grants.is_sorted() && grants.len() as u64 <= answer.ids(), "{} grants", grants.len());
+    let mut bytes = 0;
+    for grant in grants {
+        let names = [&grant.namespace, &grant.pod, &grant.container, &grant.resource];
+        let texts = names.into_iter().chain(&grant.claim).chain(&grant.device_ids);
+        for text in texts {
+            assert!(!text.is_empty() && !text.contains(char::is_control), "{grant:?}");
+            bytes += text.len();
+        }
+        assert!(grant.device_ids.is_sorted_by(|a, b| a < b), "{grant:?}");
+        assert!(grant.claim.is_some() || ours.is_resource(&grant.resource, &grant.device_ids), "{grant:?}");
+        assert!(grant.claim.is_none() || ours.is_driver(&grant.resource), "{grant:?}");
+    }
+    assert!(bytes <= TEXT_MAX, "{bytes} bytes of text");
 }
 
 /// A replay file: every line is a signal or a complaint that names it.

@@ -1,0 +1,36 @@
+//! The metrics about what the kubelet tells.
+//!
+//! In: nothing. Out: [`STATIC`], a part of the [catalogue](super::catalog).
+//! What can go wrong: nothing.
+
+use super::catalog::{Metric, counter, gauge};
+
+/// All of them.
+pub const STATIC: &[Metric] = &[
+    gauge(
+        "warpgauge.kubelet.age",
+        "s",
+        "Time since the kubelet's last good answer about who was given which devices. It stays below the interval of 15 s while all is well; when it grows, what is known of pods is that old.",
+        &[],
+    ),
+    counter("warpgauge.kubelet.calls", "{call}", "Questions to the kubelet.", &["call"]),
+    counter(
+        "warpgauge.kubelet.failures",
+        "{call}",
+        "Questions to the kubelet that gave no answer: its socket is gone (no_socket), may not be opened (not_permitted) or nobody listens (refused); late (slow); the connection broke (broken); not the protocol or not the message (garbage), or too long (too_large); a kubelet without the service (not_served); an error of the kubelet's (failed).",
+        &["reason"],
+    ),
+    gauge("warpgauge.kubelet.pods", "{pod}", "Pods in the kubelet's last good answer.", &[]),
+    gauge(
+        "warpgauge.kubelet.devices",
+        "{device}",
+        "Ids of NVIDIA's devices (a shared device has one for each share) in the kubelet's last good answer: given to containers, and those that could be given by device plugins (allocatable).",
+        &["state"],
+    ),
+    gauge(
+        "warpgauge.kubelet.left_out",
+        "{entry}",
+        "Entries of the kubelet's last good answer that were left out: pods longer than any real one (too_long) or with names that cannot be (bad_name), device ids above the limit (too_many).",
+        &["reason"],
+    ),
+];
