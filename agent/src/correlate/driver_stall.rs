@@ -102,6 +102,7 @@ impl DriverStalls {
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
             | Signal::PodDevices { .. }
+            | Signal::JobDevices { .. }
             | Signal::Source { .. } => {}
         }
         // last: who comes out of a wait has the lock from now on, and another one had it until now

@@ -136,6 +136,7 @@ impl Devices {
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
             | Signal::PodDevices { .. }
+            | Signal::JobDevices { .. }
             | Signal::Tick { .. }
             | Signal::End { .. } => {}
         }

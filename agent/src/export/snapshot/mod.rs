@@ -138,6 +138,7 @@ impl Snapshot {
                 | Signal::DriverLog { .. }
                 | Signal::Allocation { .. }
                 | Signal::PodDevices { .. }
+                | Signal::JobDevices { .. }
                 | Signal::Tick { .. }
                 | Signal::End { .. },
             ) => {}
