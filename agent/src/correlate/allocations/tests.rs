@@ -173,7 +173,8 @@ fn ids_by_uuid_map_whatever_the_resource_is_called() {
 
 #[test]
 fn an_unknown_id_is_looked_up_and_counted_once_a_minute_and_found_when_its_device_comes() {
-    let (devices, mut grants) = of_uuids();
+    let (devices, grants) = of_uuids();
+    let mut grants = grants.to_vec();
     let mut node = Node::of(&devices);
     let is_there = |node: &Node| node.believed.keys().any(|key| key.ends_with("a/p4"));
     let mut counted = Vec::new();
