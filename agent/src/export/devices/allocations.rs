@@ -31,6 +31,20 @@ struct Given {
     shares: u64,
 }
 
+impl Given {
+    /// Whether it is of this pod; `None` where too little is known.
+    fn is_of(
+        &self,
+        (namespace, pod, ..): &Key,
+        (uid, names): (Option<&str>, Option<(&str, &str)>),
+    ) -> Option<bool> {
+        match (self.pod_uid.as_deref(), uid) {
+            (Some(mine), Some(uid)) => Some(mine == uid),
+            _ => Some(namespace.as_deref().zip(pod.as_deref())? == names?),
+        }
+    }
+}
+
 /// What is known of a pod and a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Has {
@@ -86,23 +100,19 @@ impl Allocations {
         uid: Option<&str>,
         names: Option<(&str, &str)>,
     ) -> Has {
+        let whose = (uid, names);
+        // Nearly all processes are where they should be: only the others have the whole table looked through.
+        let of_device = [Some(hw_id), parent].into_iter().flatten().filter_map(|id| self.devices.get(id));
+        if of_device.flatten().any(|(key, given)| given.is_of(key, whose) == Some(true)) {
+            return Has::This;
+        }
         let mut has = Has::Unknown;
-        for (device, owners) in &self.devices {
-            for ((namespace, pod, ..), given) in owners {
-                let is_same = match (given.pod_uid.as_deref(), uid) {
-                    (Some(a), Some(b)) => a == b,
-                    _ => match (namespace.as_deref().zip(pod.as_deref()), names) {
-                        (Some(a), Some(b)) => a == b,
-                        (None, _) => continue, // a job's
-                        (Some(_), None) => return Has::Unknown,
-                    },
-                };
-                has = match (is_same, has) {
-                    (true, _) if device == hw_id || Some(device.as_str()) == parent => return Has::This,
-                    (true, _) => Has::Others,
-                    (false, Has::Unknown) => Has::Nothing,
-                    (false, has) => has,
-                };
+        for (key, given) in self.devices.values().flatten().filter(|((.., job, _), _)| job.is_none()) {
+            match given.is_of(key, whose) {
+                Some(true) => has = Has::Others,
+                Some(false) if has == Has::Unknown => has = Has::Nothing,
+                Some(false) => {}
+                None => return Has::Unknown,
             }
         }
         has

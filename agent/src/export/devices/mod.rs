@@ -5,8 +5,6 @@
 //! A pure core: no clock and no channel. What can go wrong: too many series; they are refused and counted.
 
 pub mod allocations;
-#[cfg(test)]
-mod allocations_tests;
 pub mod budget;
 pub mod cell;
 pub mod identity;

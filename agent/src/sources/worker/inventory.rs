@@ -286,6 +286,13 @@ mod tests {
             ..device("MIG-0", 9)
         };
         replace(&mut inventory, Origin::Dcgm, vec![with("1g.11gb", Some("S1"), 0)]);
+        let details = &inventory.merged["MIG-0"].gpu.details;
+        let told = (details.mig_profile.as_deref(), details.mig_profile_source);
+        assert_eq!(
+            told,
+            (Some("1g.11gb"), Some("dcgm")),
+            "DCGM rounds so; nothing is guessed, and who told is said"
+        );
         replace(&mut inventory, Origin::Nvml, vec![with("1g.12gb", None, 0)]);
         let details = &inventory.merged["MIG-0"].gpu.details;
         assert_eq!(
