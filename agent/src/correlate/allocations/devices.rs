@@ -209,7 +209,9 @@ mod tests {
         let mut switch = gpu("nvswitch-0", 0, None);
         switch.details.kind = DeviceKind::Switch;
         assert!(!devices.learn(&switch));
-        (0..=Devices::MOST as u32).for_each(|n| drop(devices.learn(&gpu(&format!("GPU-{n}"), n, None))));
+        let taken =
+            (0..=Devices::MOST as u32).filter(|n| devices.learn(&gpu(&format!("GPU-{n}"), *n, None))).count();
+        assert_eq!(taken, Devices::MOST);
         assert_eq!((devices.gpus.len(), devices.refused.get()), (Devices::MOST, 1));
     }
 }

@@ -166,14 +166,14 @@ fn a_process_on_a_device_that_its_pod_was_not_given_is_counted_once() {
     let other = process(700, Some("ffff"), Some("c"));
     check(&given, "GPU-1", 90, &[a.clone(), process(502, Some("0a1b"), Some("a"))], (0, 0));
     check(&given, "GPU-2", 90, &[b.clone(), process(602, Some("3c4d"), Some("b"))], (1, 0));
-    check(&given, "GPU-2", 30, &[b.clone()], (0, 0)); // the kubelet may not have said it yet
-    check(&given, "MIG-1", 90, &[a.clone()], (0, 0)); // its GPU is the pod's
-    check(&given, "GPU-1", 90, &[other.clone()], (0, 1));
+    check(&given, "GPU-2", 30, std::slice::from_ref(&b), (0, 0)); // the kubelet may not have said it yet
+    check(&given, "MIG-1", 90, std::slice::from_ref(&a), (0, 0)); // its GPU is the pod's
+    check(&given, "GPU-1", 90, std::slice::from_ref(&other), (0, 1));
     check(&given[2..], "GPU-2", 90, &[other, b.clone()], (0, 0)); // nobody tells of pods
     check(&given, "GPU-2", 90, &[process(1, None, None), (Pid(2), Known::Gone)], (0, 0));
     // by name where a uid is not known; the same name with another uid is another pod
     let named = [of_pod("GPU-1", "b", None, &[], false)];
-    check(&named, "GPU-2", 90, &[b.clone()], (1, 0));
+    check(&named, "GPU-2", 90, std::slice::from_ref(&b), (1, 0));
     check(&named, "GPU-2", 90, &[process(1, Some("3c4d"), None)], (0, 0));
     check(&given, "GPU-1", 90, &[process(1, Some("9999"), Some("b"))], (0, 1));
 }
