@@ -26,6 +26,7 @@ use crate::host::state_dir::{Lock, StateDir, StateDirError};
 use crate::host::{self, cgroup_hierarchy};
 use crate::model::{Attributed, Delivery, Fact, Signal};
 use crate::sources::host::HostValues;
+use crate::sources::hpc_jobs::HpcJobs;
 use crate::sources::kmsg::KernelLog;
 use crate::sources::kmsg::state::{self, StateFile};
 use crate::sources::kubelet::Kubelet;
@@ -259,6 +260,11 @@ fn start_sources(
     let kubelet = Kubelet::new(config.kubelet.clone(), telemetry);
     let outlet = Outlet::new(signals.clone(), "kubelet", telemetry);
     running.spawn(supervise(kubelet, outlet, stop.clone(), telemetry.clone()));
+    if config.hpc_jobs.directory.is_some() {
+        let jobs = HpcJobs::new(config.hpc_jobs.clone(), telemetry);
+        let outlet = Outlet::new(signals.clone(), "hpc_jobs", telemetry);
+        running.spawn(supervise(jobs, outlet, stop.clone(), telemetry.clone()));
+    }
     let (desk, questions) = desk::desk();
     let parts = worker::Parts {
         config: config.worker.clone(),

@@ -142,6 +142,12 @@ pub trait NvmlMore<'nvml> {
     /// [`NvmlError::NoPermission`], [`NvmlError::NotFound`].
     fn gpu_instance_profile(&self, instance: u32) -> Result<String, NvmlError>;
 
+    /// The first memory slice of a GPU's GPU instance by the instance's id. Needs root.
+    ///
+    /// # Errors
+    /// [`NvmlError::NoPermission`], [`NvmlError::NotFound`].
+    fn gpu_instance_start(&self, instance: u32) -> Result<u32, NvmlError>;
+
     /// What the driver wants done with the GPU.
     ///
     /// # Errors
@@ -199,18 +205,8 @@ impl<'nvml> NvmlMore<'nvml> for Device<'nvml> {
 
     fn gpu_instance_profile(&self, instance: u32) -> Result<String, NvmlError> {
         let lib = self.nvml().lib();
-        let by_id = nvml_sym(lib.nvmlDeviceGetGpuInstanceById.as_ref())?;
-        let info_of = nvml_sym(lib.nvmlGpuInstanceGetInfo.as_ref())?;
         let profile_of = nvml_sym(lib.nvmlDeviceGetGpuInstanceProfileInfoV.as_ref())?;
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: the device's handle is valid; the new handle is ours to be written. It is the driver's
-        // object and need not be given back.
-        nvml_try(unsafe { by_id(self.handle(), instance, &raw mut handle) })?;
-        let mut info = MaybeUninit::zeroed();
-        // SAFETY: the handle was just given; the structure has the type that the bindings declare.
-        nvml_try(unsafe { info_of(handle, info.as_mut_ptr()) })?;
-        // SAFETY: plain numbers and a pointer, for which zero is a value, so it is initialized either way.
-        let wanted = unsafe { info.assume_init() }.profileId;
+        let (wanted, _) = instance_info(self, instance)?;
         // An instance tells its profile's id, but a profile is asked by its index.
         for index in 0..PROFILES_MAX {
             let mut profile = room(*profile_of);
@@ -235,6 +231,10 @@ impl<'nvml> NvmlMore<'nvml> for Device<'nvml> {
         Err(NvmlError::NotFound)
     }
 
+    fn gpu_instance_start(&self, instance: u32) -> Result<u32, NvmlError> {
+        Ok(instance_info(self, instance)?.1)
+    }
+
     fn recovery_action(&self) -> Result<RecoveryAction, NvmlError> {
         let mut values = self.field_values_for(&[FieldId(FIELD_RECOVERY_ACTION)])?;
         let value = values.pop().ok_or(NvmlError::NotFound)??.value?;
@@ -250,6 +250,23 @@ impl<'nvml> NvmlMore<'nvml> for Device<'nvml> {
     fn cpus_near(&self, possible: usize) -> Result<Vec<u32>, NvmlError> {
         Ok(bits(&self.cpu_affinity(possible.div_ceil(WORD_BITS).max(1))?))
     }
+}
+
+/// Number of the profile and first memory slice of a GPU instance.
+fn instance_info(gpu: &Device<'_>, instance: u32) -> Result<(u32, u32), NvmlError> {
+    let lib = gpu.nvml().lib();
+    let by_id = nvml_sym(lib.nvmlDeviceGetGpuInstanceById.as_ref())?;
+    let info_of = nvml_sym(lib.nvmlGpuInstanceGetInfo.as_ref())?;
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: the device's handle is valid; the new handle is ours to be written. It is the driver's
+    // object and need not be given back.
+    nvml_try(unsafe { by_id(gpu.handle(), instance, &raw mut handle) })?;
+    let mut info = MaybeUninit::zeroed();
+    // SAFETY: the handle was just given; the structure has the type that the bindings declare.
+    nvml_try(unsafe { info_of(handle, info.as_mut_ptr()) })?;
+    // SAFETY: plain numbers and a pointer, for which zero is a value, so it is initialized either way.
+    let info = unsafe { info.assume_init() };
+    Ok((info.profileId, info.placement.start))
 }
 
 /// A zeroed structure of the type that the bindings declare for a function.

@@ -136,7 +136,7 @@ fn each_kind_is_told_while_it_hangs() {
             before: &[],
             call: &format!("nested {CONTROL_NODE} {CONTROL}"),
             want: &[("gpu.driver.call", "ioctl"), ("gpu.driver.device", "195:255")],
-            evidence: "in a fault for",
+            evidence: "in another call (fault) for",
         },
     ];
     let mut caller = Caller::in_pod(&pod, &[CONTROL_NODE, GPU_NODE, UVM_NODE]);

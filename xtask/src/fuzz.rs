@@ -8,8 +8,16 @@ use anyhow::Context as _;
 
 use crate::{build_ebpf, shell, workspace};
 
-const TARGETS: &[&str] =
-    &["configuration", "frames", "kernel_log", "pod_resources", "replay", "scenario", "worker_reports"];
+const TARGETS: &[&str] = &[
+    "configuration",
+    "device_ids",
+    "frames",
+    "kernel_log",
+    "pod_resources",
+    "replay",
+    "scenario",
+    "worker_reports",
+];
 
 /// Installs cargo-fuzz into target/, then runs.
 pub(crate) fn run(target: Option<&str>, seconds: u64) -> anyhow::Result<()> {

@@ -92,6 +92,10 @@ fn check(mut root: Section, config: &mut Config, problems: &mut Problems) {
     set(&mut config.host_values.interval, time(&mut values, "interval", limits::HOST_VALUES, problems));
     values.end(problems);
     kubelet::check(root.section("kubelet", problems), &mut config.kubelet, problems);
+    let mut jobs = root.section("hpc_jobs", problems);
+    set(&mut config.hpc_jobs.directory, path(&mut jobs, "directory", problems).map(directory));
+    set(&mut config.hpc_jobs.interval, time(&mut jobs, "interval", limits::HPC_JOBS, problems));
+    jobs.end(problems);
     root.end(problems);
 }
 
@@ -202,7 +206,8 @@ mod tests {
              probes: {majors: [4], cgroup: v1, scan_interval: 100ms, budget: 0.05}\n\
              stalls:\n  call_threshold: 2s\n  call_thresholds: {NV_ESC_RM_CONTROL: 5s}\n\
              export: {endpoint: 'http://127.0.0.1:4317', metric_interval: 1s}\n\
-             host_values: {enabled: false, interval: 30s}\n",
+             host_values: {enabled: false, interval: 30s}\n\
+             hpc_jobs: {directory: /run/jobs, interval: 7s}\n",
         );
         assert_eq!(problems, [] as [String; 0]);
         assert_eq!((config.host.proc, config.state_dir), (PathBuf::from("/host/proc"), None));
@@ -212,6 +217,8 @@ mod tests {
         assert_eq!(config.correlate.call_thresholds["NV_ESC_RM_CONTROL"], Duration::from_secs(5));
         assert_eq!(config.export.otlp.map(|o| o.endpoint).as_deref(), Some("http://127.0.0.1:4317"));
         assert_eq!((config.host_values.enabled, config.host_values.interval.as_secs()), (false, 30));
+        assert_eq!(config.hpc_jobs.directory, Some(PathBuf::from("/run/jobs")));
+        assert_eq!(config.hpc_jobs.interval.as_secs(), 7);
     }
 
     /// The shipped example names every default; the commented lines are the ones without.

@@ -54,6 +54,9 @@ pub struct Flags {
     /// Print findings on standard output even with an OTLP endpoint
     #[arg(long, env = "WARPGAUGE_CONSOLE")]
     pub console: bool,
+    /// Directory in which a batch scheduler says which jobs have which GPUs; `none` for none [default: none]
+    #[arg(long, value_name = "DIR", env = "DCGM_HPC_JOB_MAPPING_DIR")]
+    pub hpc_job_mapping_dir: Option<PathBuf>,
     /// Where the host's /proc is mounted
     #[arg(long, value_name = "DIR", env = "WARPGAUGE_HOST_PROC")]
     pub host_proc: Option<PathBuf>,
@@ -148,6 +151,9 @@ impl Flags {
             }
         }
         config.export.console |= self.console;
+        if let Some(dir) = self.hpc_job_mapping_dir {
+            config.hpc_jobs.directory = (dir.as_os_str() != "none").then_some(dir);
+        }
         config.host.proc = self.host_proc.unwrap_or_else(|| config.host.proc.clone());
         config.host.sys = self.host_sys.unwrap_or_else(|| config.host.sys.clone());
         config.host.dev = self.host_dev.unwrap_or_else(|| config.host.dev.clone());

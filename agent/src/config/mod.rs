@@ -45,6 +45,8 @@ pub struct Config {
     pub host_values: HostValuesConfig,
     /// What is asked of the kubelet.
     pub kubelet: KubeletConfig,
+    /// The job mapping directory.
+    pub hpc_jobs: HpcJobsConfig,
 }
 
 /// The kernel-log source.
@@ -92,6 +94,15 @@ pub struct HostValuesConfig {
     /// Read them at all.
     pub enabled: bool,
     /// How often. Range: 1 s to 1 h.
+    pub interval: Duration,
+}
+
+/// The directory in which a batch scheduler says which jobs have which GPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HpcJobsConfig {
+    /// Where it is; `None`: there is none.
+    pub directory: Option<PathBuf>,
+    /// How often it is read. Range: 1 s to 1 h.
     pub interval: Duration,
 }
 
@@ -191,6 +202,7 @@ impl Default for Config {
             },
             host_values: HostValuesConfig { enabled: true, interval: Duration::from_secs(10) },
             kubelet: KubeletConfig::default(),
+            hpc_jobs: HpcJobsConfig { directory: None, interval: Duration::from_secs(5) },
         }
     }
 }
@@ -209,6 +221,7 @@ mod limits {
     pub(super) const KUBELET: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3_600));
     pub(super) const KUBELET_CALL: (Duration, Duration) =
         (Duration::from_millis(100), Duration::from_secs(60));
+    pub(super) const HPC_JOBS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3_600));
     /// The driver answers some questions no faster than ten times a second.
     pub(super) const NVML: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
     pub(super) const GROUP: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3_600));

@@ -102,6 +102,7 @@ impl DriverStalls {
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
             | Signal::PodDevices { .. }
+            | Signal::JobDevices { .. }
             | Signal::Source { .. } => {}
         }
         self.locks.push(signal);

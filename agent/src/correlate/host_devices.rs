@@ -71,6 +71,7 @@ impl HostDevices {
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
             | Signal::PodDevices { .. }
+            | Signal::JobDevices { .. }
             | Signal::Source { .. }
             | Signal::Tick { .. }
             | Signal::End { .. } => {}

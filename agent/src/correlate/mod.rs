@@ -4,6 +4,7 @@
 //! findings. Pure: no input or output, no clock but the one in the signals. Each rule is a file of its own.
 //! What can go wrong: more episodes at once than a rule keeps; the surplus is refused and counted.
 
+pub mod allocations;
 pub mod driver_stall;
 pub mod host_devices;
 pub mod lock_table;
@@ -20,6 +21,7 @@ use crate::config::CorrelateConfig;
 use crate::model::{Fact, Signal};
 use crate::telemetry::Telemetry;
 
+use allocations::Allocations;
 use driver_stall::DriverStalls;
 use host_devices::HostDevices;
 use samples::SampleChecks;
@@ -30,6 +32,7 @@ use xid::XidFindings;
 #[derive(Debug)]
 pub struct Correlate {
     devices: HostDevices,
+    allocations: Allocations,
     driver_stalls: DriverStalls,
     xids: XidFindings,
     samples: SampleChecks,
@@ -41,6 +44,7 @@ impl Correlate {
     pub fn new(config: CorrelateConfig, telemetry: &Telemetry) -> Self {
         Self {
             devices: HostDevices::new(telemetry),
+            allocations: Allocations::new(telemetry),
             driver_stalls: DriverStalls::new(config, telemetry),
             xids: XidFindings::new(telemetry),
             samples: SampleChecks::new(telemetry),
@@ -52,6 +56,7 @@ impl Correlate {
     pub fn push(&mut self, mut signal: Signal, out: &mut Vec<Fact>) {
         self.devices.push(&mut signal);
         self.samples.push(&mut signal);
+        self.allocations.push(&signal, out);
         self.driver_stalls.push(&signal, out);
         self.xids.push(&signal, out);
         self.status.push(&signal, out);
@@ -89,6 +94,7 @@ fn passes(signal: &Signal) -> bool {
         | Signal::XidReport { .. }
         | Signal::DriverLog { .. }
         | Signal::PodDevices { .. }
+        | Signal::JobDevices { .. }
         | Signal::End { .. } => false,
     }
 }

@@ -117,6 +117,7 @@ impl UseTable {
             | Signal::DriverLog { .. }
             | Signal::Allocation { .. }
             | Signal::PodDevices { .. }
+            | Signal::JobDevices { .. }
             | Signal::Source { .. }
             | Signal::End { .. } => {}
         }

@@ -254,6 +254,12 @@ pub const CATALOG: &[Metric] = &[
         &["result"],
     ),
     counter("warpgauge.worker.output.dropped", "{line}", "Lines of a worker that were left out.", &[]),
+    counter(
+        "warpgauge.mapping.failures",
+        "{failure}",
+        "What could not be put to a device or its owner, by stage. `allocation`: an id of the kubelet names no device of this node (`unknown_device`, again each minute) or has no known form (`malformed_id`); a process runs on a device while its pod was given others (`mismatch`) or none (`no_allocation`). `job_mapping`: a file of the job mapping directory names no device (`unknown_device`) or cannot be read (`unreadable`), or a line is no job id (`malformed_job`).",
+        &["stage", "reason"],
+    ),
 ];
 
 /// Attributes that are whole numbers; all others are texts.

@@ -12,7 +12,9 @@ pub mod driver_log;
 pub mod driver_sums;
 pub mod field_table;
 pub mod finding;
+pub mod gpu;
 pub mod ids;
+pub mod job_devices;
 pub mod lock;
 pub mod operation;
 pub mod plain;
@@ -31,11 +33,13 @@ pub use driver_sums::{LockWaits, OffCpuReason, RmCalls, Scheduling, UvmWork, Uvm
 pub use finding::{
     Cause, Confidence, Finding, FindingKind, Severity, Stall, StallState, Status, Victim, Xid, XidSource,
 };
+pub use gpu::Gpu;
 pub use ids::{CgroupId, DeviceNode, PciAddress, Pid, StartTicks, Tid};
+pub use job_devices::{JobDevices, JobGrant};
 pub use lock::{Holder, LockHolders, LockMode};
 pub use pod_devices::{Grant, PodDevices};
 pub use sample::{Absence, Field, HostField, Origin, Part, Reading, SampleValue, Samples, Subject};
-pub use signal::{CallStats, Gpu, ProcessRole, Signal, VendorCalls};
+pub use signal::{CallStats, ProcessRole, Signal, VendorCalls};
 pub use units::LatencyDelta;
 
 /// What correlate gives on: signals pass through it, findings are born in it.

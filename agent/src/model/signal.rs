@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
+pub use super::gpu::{DeviceKind, Gpu, GpuDetails, MigPlace};
 use super::{
-    Call, CgroupId, DeviceNode, DriverLine, LatencyDelta, LockHolders, LockWaits, MonoNs, Origin, PciAddress,
+    Call, CgroupId, DeviceNode, DriverLine, JobDevices, LatencyDelta, LockHolders, LockWaits, MonoNs, Origin,
     Pid, PodDevices, Process, RmCalls, Samples, Scheduling, ThreadState, Tid, UvmWork, XidReport,
 };
 
@@ -61,6 +62,8 @@ pub enum Signal {
     Allocation { at: MonoNs, allocation: Box<Allocation> },
     /// Which container was given which devices, as the kubelet tells; the whole of it each time.
     PodDevices { at: MonoNs, devices: Arc<PodDevices> },
+    /// Which batch jobs have which GPUs, as a job mapping directory tells; the whole of it each time.
+    JobDevices { at: MonoNs, jobs: Arc<JobDevices> },
     /// A source came up or went down.
     Source { at: MonoNs, source: SourceState },
     /// Time passed. Signals from before `at` may still be on their way.
@@ -96,64 +99,12 @@ impl Signal {
             | Self::DriverLog { at, .. }
             | Self::Allocation { at, .. }
             | Self::PodDevices { at, .. }
+            | Self::JobDevices { at, .. }
             | Self::Source { at, .. }
             | Self::Tick { at }
             | Self::End { at } => at,
         }
     }
-}
-
-/// A device's identity.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gpu {
-    /// `GPU-…` or `MIG-…`, OpenTelemetry's `hw.id`.
-    pub hw_id: String,
-    /// NVML's index. Trap: not stable across hot-plug.
-    pub index: Option<u32>,
-    /// The minor of /dev/nvidiaN.
-    pub minor: Option<u32>,
-    /// PCI address of the board.
-    pub pci: Option<PciAddress>,
-    /// Product name.
-    pub model: Option<String>,
-    /// `hw.id` of the GPU that a MIG instance is part of.
-    pub parent: Option<String>,
-    /// What only the info series tells.
-    pub details: Box<GpuDetails>,
-}
-
-/// What is known of a device beyond its identity; everything may be missing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GpuDetails {
-    /// What it is.
-    pub kind: DeviceKind,
-    /// Serial number of the board.
-    pub serial: Option<String>,
-    /// Architecture, such as `hopper`.
-    pub architecture: Option<String>,
-    /// Profile of a MIG instance as Kubernetes names its resource, such as `1g.12gb+me`.
-    pub mig_profile: Option<String>,
-    /// Who said so: `nvml` (exact) or `dcgm` (rounds otherwise on some boards).
-    pub mig_profile_source: Option<&'static str>,
-    /// NUMA node of the board.
-    pub numa_node: Option<u32>,
-    /// CPUs next to the board, as the kernel's list format: `0-31,64-95`.
-    pub cpu_affinity: Option<String>,
-    /// GPUs that are reached over NVLink, as `GPU-…=18` (links), in order.
-    pub nvlink_peers: Vec<String>,
-}
-
-/// What a device is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "DCGM's entity groups")]
-pub enum DeviceKind {
-    #[default]
-    Gpu,
-    Mig,
-    Switch,
-    Cpu,
-    /// A network adapter beside the GPUs.
-    Nic,
 }
 
 /// The driver as a whole.
@@ -329,10 +280,35 @@ pub struct Allocation {
     pub container: Option<String>,
     /// The batch job (Slurm's, as dcgm-exporter's mapping files name it).
     pub job: Option<String>,
+    /// Who says so.
+    pub how: AllocationSource,
     /// Shares of the device (time-slicing replicas, MPS slots, virtual GPUs) that were given; empty: all of it.
     pub shares: Vec<u32>,
     /// The allocation is over.
     pub end: bool,
+}
+
+/// Who says that a device was given to somebody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AllocationSource {
+    /// The kubelet, of an extended resource.
+    #[default]
+    PodResources,
+    /// The kubelet, of a ResourceClaim (dynamic resource allocation).
+    ResourceClaim,
+    /// A file of the job mapping directory.
+    JobMapping,
+}
+
+impl AllocationSource {
+    /// The word on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PodResources => "pod_resources",
+            Self::ResourceClaim => "resource_claim",
+            Self::JobMapping => "job_mapping",
+        }
+    }
 }
 
 /// The reason of a source that pauses for a moment because its process is exchanged as planned.

@@ -191,6 +191,18 @@ pub mod report {
         /// `hw.id=links` of the GPUs reached over NVLink.
         #[prost(string, repeated, tag = "15")]
         pub nvlink_peers: Vec<String>,
+        /// Of a MIG device: NVML's index on its GPU.
+        #[prost(uint32, optional, tag = "16")]
+        pub mig_index: Option<u32>,
+        /// Its GPU instance.
+        #[prost(uint32, optional, tag = "17")]
+        pub gpu_instance: Option<u32>,
+        /// Its compute instance.
+        #[prost(uint32, optional, tag = "18")]
+        pub compute_instance: Option<u32>,
+        /// First memory slice of its GPU instance.
+        #[prost(uint32, optional, tag = "19")]
+        pub mig_start: Option<u32>,
     }
 
     /// Values of one device, or of one part of it.

@@ -5,10 +5,13 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use prost::Message;
 use warpgauge::config::{Config, file};
-use warpgauge::model::{LogOrigin, MonoNs, Pid, Signal};
+use warpgauge::correlate::allocations::{Allocations, device_ids};
+use warpgauge::model::signal::GpuDetails;
+use warpgauge::model::{Fact, Gpu, Grant, LogOrigin, MonoNs, Pid, PodDevices, Signal};
 use warpgauge::sources::kmsg::{record, xid};
 use warpgauge::sources::kubelet::answer;
 use warpgauge::sources::kubelet::ours::Ours;
@@ -100,6 +103,49 @@ pub fn configuration(data: &[u8]) {
     }
     let groups = &config.worker.groups;
     assert!(groups.len() <= 32 && groups.iter().all(|group| group.fields.len() <= 1_024));
+}
+
+/// Ids of device plugins, one a line: each alone, and all of them in an answer of the kubelet's. What is given out is a
+/// device that is there, and ends with the answer.
+pub fn device_ids(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for id in text.lines() {
+        if let Ok(read) = device_ids::parse(id) {
+            let again = device_ids::parse(id);
+            assert_eq!(again, Ok(read), "{id}");
+            let whole = id.rsplit_once("::").filter(|_| read.share.is_some() && !id.contains('='));
+            if let Some((device, _)) = whole {
+                let device = device_ids::parse(device).map(|whole| (whole.named, whole.share));
+                assert_eq!(device, Ok((read.named, None)), "{id}");
+            }
+        }
+    }
+    let (mut stage, mut out) = (Allocations::new(&Telemetry::default()), Vec::new());
+    for (index, hw_id) in (0..).zip(["GPU-0", "GPU-1"]) {
+        let hw_id = hw_id.to_owned();
+        let (index, details) = (Some(index), Box::<GpuDetails>::default());
+        let gpu = Gpu { hw_id, index, minor: index, pci: None, model: None, parent: None, details };
+        stage.push(&Signal::Gpu { at: MonoNs(1), gpu }, &mut out);
+    }
+    let grants = text.lines().map(|line| {
+        let mut words = line.split(' ').map(str::to_owned);
+        let pod = words.next().unwrap_or_default();
+        let resource = "nvidia.com/gpu".to_owned();
+        Grant { pod, resource, device_ids: words.collect(), ..Grant::default() }
+    });
+    let mut given = std::collections::BTreeSet::new();
+    for grants in [grants.collect(), Vec::new()] {
+        let devices = Arc::new(PodDevices { grants });
+        stage.push(&Signal::PodDevices { at: MonoNs(1), devices }, &mut out);
+        for fact in out.drain(..) {
+            let Fact::Reading(Signal::Allocation { allocation, .. }) = fact else { continue };
+            assert!(["GPU-0", "GPU-1"].contains(&allocation.hw_id.as_str()), "{allocation:?}");
+            let key = (allocation.hw_id, allocation.pod);
+            let changed = if allocation.end { given.remove(&key) } else { given.insert(key) };
+            assert!(changed, "begins once, ends once");
+        }
+    }
+    assert!(given.is_empty(), "{given:?}");
 }
 
 /// A record of /dev/kmsg.

@@ -123,6 +123,22 @@ pub const PROCESS_SM: Metric = metric(
     "Share of time in which kernels of the workload's processes ran on the device, together.",
     &["hw.id", "k8s.pod.uid", "container.id", "process.linux.cgroup"],
 );
+/// `gpu.allocation.info`
+pub const ALLOCATION: Metric = metric(
+    "gpu.allocation.info",
+    Kind::Gauge,
+    "1",
+    "While a device is given to a container or a job: how many shares of it (replicas, slots, virtual GPUs), 1 for all of it. One series per device and owner, to join the device's series with; when a name is learned later the series ends and another begins. `gpu.allocation.source` says who tells: the kubelet, of a resource (`pod_resources`) or a claim (`resource_claim`), or the job mapping directory (`job_mapping`).",
+    &[
+        "hw.id",
+        "k8s.namespace.name",
+        "k8s.pod.name",
+        "k8s.pod.uid",
+        "k8s.container.name",
+        "slurm.job.id",
+        "gpu.allocation.source",
+    ],
+);
 /// `gpu.vendor.call.duration`
 pub const VENDOR_CALL: Metric = metric(
     "gpu.vendor.call.duration",
@@ -143,6 +159,7 @@ pub const STATIC: &[Metric] = &[
     UNKNOWN_FIELD,
     PROCESS_MEMORY,
     PROCESS_SM,
+    ALLOCATION,
     VENDOR_CALL,
 ];
 

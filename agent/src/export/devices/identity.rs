@@ -86,6 +86,11 @@ impl Identities {
         }
     }
 
+    /// The GPU that a MIG device is part of.
+    pub fn parent(&self, hw_id: &str) -> Option<&str> {
+        self.devices.get(hw_id)?.gpu.parent.as_deref()
+    }
+
     /// `hw.type` of a device.
     pub fn kind(&self, hw_id: &str) -> &'static str {
         self.devices.get(hw_id).map_or("gpu", |device| match device.gpu.details.kind {

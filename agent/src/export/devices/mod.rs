@@ -4,9 +4,11 @@
 //! catalogue. Device series never name a pod.
 //! A pure core: no clock and no channel. What can go wrong: too many series; they are refused and counted.
 
+pub mod allocations;
 pub mod budget;
 pub mod cell;
 pub mod identity;
+pub mod mismatch;
 pub mod parts;
 pub mod processes;
 pub mod series;
@@ -20,8 +22,10 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::allocations::Allocations;
 use self::budget::Budget;
 use self::identity::Identities;
+use self::mismatch::Mismatches;
 use self::processes::Processes;
 use self::series::Moment;
 use self::standing::{Placed, Standing};
@@ -60,6 +64,8 @@ pub struct Devices {
     leaving: Vec<(Subject, SubjectSeries)>,
     identities: Identities,
     processes: Processes,
+    allocations: Allocations,
+    mismatches: Mismatches,
     standing: Standing,
     budget: Budget,
     /// Readings of devices beyond [`SUBJECTS_MAX`].
@@ -76,6 +82,8 @@ impl Devices {
             leaving: Vec::new(),
             identities: Identities::new(&telemetry),
             processes: Processes::default(),
+            allocations: Allocations::default(),
+            mismatches: Mismatches::new(&telemetry),
             standing: Standing::default(),
             too_many: telemetry.counter("warpgauge.samples.dropped", &[("reason", "too_many_devices")]),
             budget: Budget::new(limits, telemetry),
@@ -117,7 +125,12 @@ impl Devices {
                 self.identities.set_health(hw_id, *subsystem, *level);
             }
             Signal::GpuState { hw_id, state, .. } => self.state(hw_id, *state),
-            Signal::Processes { processes, .. } => self.processes.take(fact, processes, &mut self.budget),
+            Signal::Processes { at, processes } => {
+                let given = (self.identities.parent(&processes.hw_id), &self.allocations);
+                self.mismatches.take(fact, processes, given, *at);
+                self.processes.take(fact, processes, &mut self.budget);
+            }
+            Signal::Allocation { allocation, .. } => self.allocations.take(allocation, &mut self.budget),
             Signal::Source { source, .. } => self.source(source),
             Signal::Uses { .. }
             | Signal::Process { .. }
@@ -134,8 +147,8 @@ impl Devices {
             | Signal::XidReport { .. }
             | Signal::VendorCalls { .. }
             | Signal::DriverLog { .. }
-            | Signal::Allocation { .. }
             | Signal::PodDevices { .. }
+            | Signal::JobDevices { .. }
             | Signal::Tick { .. }
             | Signal::End { .. } => {}
         }
@@ -175,6 +188,7 @@ impl Devices {
         };
         self.identities.collect(moment, self.start, texts, &mut self.standing, &mut out);
         self.processes.collect(moment, self.start, &mut self.standing, &mut out);
+        self.allocations.collect(moment, self.start, &mut self.standing, &mut out);
         self.standing.finish(at, &mut out);
         self.collected = at;
         self.budget.publish();
@@ -196,6 +210,7 @@ impl Devices {
         match state {
             DeviceState::Gone => {
                 self.processes.forget(hw_id, &mut self.budget);
+                self.mismatches.forget(hw_id);
                 for (subject, mut series) in self.subjects.extract_if(|subject, _| *subject.hw_id == *hw_id) {
                     series.free(&mut self.budget);
                     self.leaving.push((subject, series));

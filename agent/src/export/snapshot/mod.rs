@@ -125,6 +125,7 @@ impl Snapshot {
                 | Signal::Samples { .. }
                 | Signal::Processes { .. }
                 | Signal::Health { .. }
+                | Signal::Allocation { .. }
                 | Signal::Source { .. },
             ) => self.devices.push(fact),
             Fact::Reading(
@@ -136,8 +137,8 @@ impl Snapshot {
                 | Signal::Role { .. }
                 | Signal::XidReport { .. }
                 | Signal::DriverLog { .. }
-                | Signal::Allocation { .. }
                 | Signal::PodDevices { .. }
+                | Signal::JobDevices { .. }
                 | Signal::Tick { .. }
                 | Signal::End { .. },
             ) => {}

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::raw::{RawField, RawGpu, RawHealth, RawLate, RawLevel, RawProcesses, RawSample, RawTeller};
 use crate::model::signal::{
-    GpuContext, GpuDetails, GpuProcess, GpuProcesses, HealthLevel, LateCall, Subsystem,
+    GpuContext, GpuDetails, GpuProcess, GpuProcesses, HealthLevel, LateCall, MigPlace, Subsystem,
 };
 use crate::model::{
     Absence, Field, Gpu, HostField, MonoNs, Origin, Part, PciAddress, Pid, Reading, SampleValue, Samples,
@@ -29,6 +29,12 @@ pub(super) fn gpu(at: MonoNs, raw: RawGpu) -> Result<Signal, String> {
         mig_profile_source: raw.mig_profile_source.map(|teller| origin(teller).name()),
         numa_node: raw.numa_node,
         cpu_affinity: raw.cpu_affinity,
+        mig: MigPlace {
+            index: raw.mig_index,
+            gpu_instance: raw.gpu_instance,
+            compute_instance: raw.compute_instance,
+            start: raw.mig_start,
+        },
         nvlink_peers: raw.nvlink_peers,
     });
     let RawGpu { hw_id, index, minor, model, parent, .. } = raw;

@@ -13,7 +13,7 @@ use super::raw::{
     RawModuleState, RawProcess, RawSource, RawThread, RawUses,
 };
 use crate::model::call::{LockWait, RmCall};
-use crate::model::signal::{Allocation, DriverState, ModuleState, SourceState, Uses};
+use crate::model::signal::{Allocation, AllocationSource, DriverState, ModuleState, SourceState, Uses};
 use crate::model::{
     Call, CallKind, DeviceNode, Edge, Inside, LogOrigin, MonoNs, Pid, Process, Signal, StartTicks,
     ThreadState, Tid,
@@ -61,17 +61,11 @@ fn signal(at: MonoNs, kind: &str, value: Value) -> Result<Option<Signal>, String
         "thread" => thread(at, read(kind, value)?),
         "kmsg" => return Ok(kmsg(at, read(kind, value)?)),
         "allocation" => {
-            let RawAllocation { hw_id, pod_uid, pod, namespace, container, end } = read(kind, value)?;
-            let allocation = Box::new(Allocation {
-                hw_id,
-                pod_uid,
-                pod,
-                namespace,
-                container,
-                job: None,
-                shares: Vec::new(),
-                end,
-            });
+            let RawAllocation { hw_id, pod_uid, pod, namespace, container, job, shares, end } =
+                read(kind, value)?;
+            let how = if job.is_some() { AllocationSource::JobMapping } else { AllocationSource::default() };
+            let allocation =
+                Box::new(Allocation { hw_id, pod_uid, pod, namespace, container, job, how, shares, end });
             Signal::Allocation { at, allocation }
         }
         "source" => {

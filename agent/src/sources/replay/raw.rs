@@ -32,6 +32,10 @@ pub(super) struct RawGpu {
     pub(super) mig_profile_source: Option<RawTeller>,
     pub(super) numa_node: Option<u32>,
     pub(super) cpu_affinity: Option<String>,
+    pub(super) mig_index: Option<u32>,
+    pub(super) gpu_instance: Option<u32>,
+    pub(super) compute_instance: Option<u32>,
+    pub(super) mig_start: Option<u32>,
     #[serde(default)]
     pub(super) nvlink_peers: Vec<String>,
 }
@@ -230,6 +234,9 @@ pub(super) struct RawAllocation {
     pub(super) pod: Option<String>,
     pub(super) namespace: Option<String>,
     pub(super) container: Option<String>,
+    pub(super) job: Option<String>,
+    #[serde(default)]
+    pub(super) shares: Vec<u32>,
     #[serde(default)]
     pub(super) end: bool,
 }

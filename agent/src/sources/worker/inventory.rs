@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::clean;
-use crate::model::signal::{DeviceKind, DeviceState, GpuDetails};
+use crate::model::signal::{DeviceKind, DeviceState, GpuDetails, MigPlace};
 use crate::model::{Gpu, MonoNs, Origin, PciAddress, Signal};
 use crate::wire::report;
 
@@ -167,6 +167,10 @@ impl Device {
         }
         fill(&mut mine.numa_node, &others.numa_node);
         fill(&mut mine.cpu_affinity, &others.cpu_affinity);
+        fill(&mut mine.mig.index, &others.mig.index);
+        fill(&mut mine.mig.gpu_instance, &others.mig.gpu_instance);
+        fill(&mut mine.mig.compute_instance, &others.mig.compute_instance);
+        fill(&mut mine.mig.start, &others.mig.start);
         if mine.nvlink_peers.is_empty() {
             mine.nvlink_peers.clone_from(&others.nvlink_peers);
         }
@@ -211,6 +215,12 @@ fn checked(origin: Origin, device: report::Device) -> Option<Device> {
         mig_profile,
         numa_node: number(device.numa_node),
         cpu_affinity: device.cpu_affinity.as_deref().and_then(clean::text),
+        mig: MigPlace {
+            index: number(device.mig_index),
+            gpu_instance: number(device.gpu_instance),
+            compute_instance: number(device.compute_instance),
+            start: number(device.mig_start),
+        },
         nvlink_peers: device
             .nvlink_peers
             .iter()
@@ -276,6 +286,13 @@ mod tests {
             ..device("MIG-0", 9)
         };
         replace(&mut inventory, Origin::Dcgm, vec![with("1g.11gb", Some("S1"), 0)]);
+        let details = &inventory.merged["MIG-0"].gpu.details;
+        let told = (details.mig_profile.as_deref(), details.mig_profile_source);
+        assert_eq!(
+            told,
+            (Some("1g.11gb"), Some("dcgm")),
+            "DCGM rounds so; nothing is guessed, and who told is said"
+        );
         replace(&mut inventory, Origin::Nvml, vec![with("1g.12gb", None, 0)]);
         let details = &inventory.merged["MIG-0"].gpu.details;
         assert_eq!(
@@ -284,6 +301,23 @@ mod tests {
         );
         let said = replace(&mut inventory, Origin::Dcgm, vec![with("1g.11gb", Some("S1"), 1)]);
         assert_eq!(said, ["MIG-0 Lost"], "the worse of both states");
+    }
+
+    #[test]
+    fn the_place_of_a_mig_device_is_what_either_library_knows_of_it() {
+        let mut inventory = Inventory::default();
+        let told = |gpu_instance, mig_start| report::Device {
+            gpu_instance: Some(gpu_instance),
+            mig_start,
+            mig_index: mig_start,
+            ..device("MIG-0", 9)
+        };
+        replace(&mut inventory, Origin::Dcgm, vec![told(8, None)]);
+        replace(&mut inventory, Origin::Nvml, vec![told(7, Some(2))]);
+        let want = MigPlace { index: Some(2), gpu_instance: Some(7), compute_instance: None, start: Some(2) };
+        assert_eq!(inventory.merged["MIG-0"].gpu.details.mig, want);
+        let odd = report::Device { gpu_instance: Some(u32::MAX), ..device("MIG-1", 1) };
+        assert_eq!(checked(Origin::Dcgm, odd).unwrap().gpu.details.mig, MigPlace::default());
     }
 
     #[test]

@@ -324,6 +324,8 @@ fn add_instances(outline: &Outline, texts: &Texts, keys: &mut Keys, found: &mut 
                 parent: Some(parent.hw_id.to_string()),
                 pci: found.devices.iter().find(|d| d.key == parent.key).and_then(|d| d.pci.clone()),
                 mig_profile: texts.get(&(ci, 50)).map(|name| profile(name)),
+                gpu_instance: Some(gi.ids.0),
+                compute_instance: outline.mig.iter().find(|e| e.entity == ci).and_then(|e| e.ids.1),
                 ..Device::default()
             });
             if place == 0 {

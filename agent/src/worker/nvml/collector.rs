@@ -242,6 +242,10 @@ impl<'a, D: Driver> Collector<'a, D> {
             parent: Some(parent.hw_id.clone()),
             pci: parent.pci.clone(),
             mig_profile: mig.profile,
+            mig_index: Some(mig.index),
+            gpu_instance: mig.ids.0,
+            compute_instance: mig.ids.1,
+            mig_start: mig.start,
             ..Device::default()
         };
         Some(Known { place: Place::Mig(gpu, mig.index), device, is_parted: false })

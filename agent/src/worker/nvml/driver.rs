@@ -71,13 +71,17 @@ pub(super) struct Gpu {
 }
 
 /// A MIG device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mig {
     pub(super) uuid: String,
     /// Its index on the GPU.
     pub(super) index: u32,
     /// The exact profile, with suffixes: `1g.12gb+me`.
     pub(super) profile: Option<String>,
+    /// Ids of its GPU instance and of its compute instance.
+    pub(super) ids: (Option<u32>, Option<u32>),
+    /// First memory slice of its GPU instance; only root is told.
+    pub(super) start: Option<u32>,
 }
 
 /// A process on a device.

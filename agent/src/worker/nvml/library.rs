@@ -235,7 +235,13 @@ impl Driver for Opened<'_> {
             };
             let Ok(uuid) = self.call("nvmlDeviceGetUUID", about, || mig.uuid()) else { continue };
             let profile = self.call("nvmlDeviceGetName", &uuid, || mig.mig_profile()).ok();
-            all.push(Mig { uuid, index: at, profile });
+            let gi = self.call("nvmlDeviceGetGpuInstanceId", &uuid, || mig.gpu_instance_id()).ok();
+            let ci = self.call("nvmlDeviceGetComputeInstanceId", &uuid, || mig.compute_instance_id()).ok();
+            let start = gi.and_then(|gi| {
+                let ask = || device.gpu_instance_start(gi);
+                self.call("nvmlGpuInstanceGetInfo", &uuid, ask).ok()
+            });
+            all.push(Mig { uuid, index: at, profile, ids: (gi, ci), start });
         }
         Ok(all)
     }

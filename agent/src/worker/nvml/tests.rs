@@ -86,7 +86,8 @@ fn absent(why: Absence) -> Option<Content> {
 }
 
 fn mig(uuid: &str, index: u32, profile: &str) -> Mig {
-    Mig { uuid: uuid.into(), index, profile: Some(profile.into()) }
+    let ids = (Some(index + 7), Some(0));
+    Mig { uuid: uuid.into(), index, profile: Some(profile.into()), ids, start: Some(index) }
 }
 
 #[test]
@@ -102,6 +103,9 @@ fn a_gpu_and_its_mig_devices_are_told_with_exact_names() {
         assert_eq!(devices[1].pci.as_deref(), Some("0000:31:00.0"));
         assert_eq!(devices[2].mig_profile.as_deref(), Some("1g.12gb+me"));
         assert_eq!(devices[2].parent.as_deref(), Some("GPU-1"));
+        let place = |d: &Device| (d.mig_index, d.gpu_instance, d.compute_instance, d.mig_start);
+        assert_eq!(place(&devices[2]), (Some(0), Some(7), Some(0), Some(0)));
+        assert_eq!(place(&devices[1]), (None, None, None, None), "a whole GPU");
         bench.play(9, false);
         assert_eq!(fake.identities.get(), 2, "once each");
     });

@@ -1,6 +1,7 @@
 //! Tests of the device series: readings in, points out, with every time given.
 //!
 //! In: hand-made signals. Out: assertions on the points. What can go wrong is what is tested.
+mod allocations;
 mod lives;
 
 use super::*;

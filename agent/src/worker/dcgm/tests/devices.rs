@@ -81,6 +81,7 @@ fn what_an_instance_measures_is_read_from_it_and_not_from_its_gpu() {
     let parents: Vec<_> = mig.iter().map(|d| (d.hw_id.as_str(), d.parent.as_deref().unwrap())).collect();
     assert_eq!(parents, [("MIG-7", "GPU-1"), ("MIG-8", "GPU-1"), ("MIG-9", "GPU-1")]);
     assert!(mig.iter().all(|d| d.mig_profile.as_deref() == Some("1g.10gb")));
+    assert_eq!(mig.iter().map(|d| d.gpu_instance).collect::<Vec<_>>(), [Some(7), Some(7), Some(9)]);
 }
 
 #[test]
