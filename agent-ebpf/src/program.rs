@@ -47,7 +47,7 @@ const fn end(name: &'static str) -> Program {
 }
 
 /// All of them.
-pub const PROGRAMS: [Program; 42] = [
+pub const PROGRAMS: [Program; 43] = [
     // system calls
     tracepoint("ioctl_enter"),
     tracepoint("close_enter"),
@@ -97,6 +97,8 @@ pub const PROGRAMS: [Program; 42] = [
     // what the driver reports
     entry("kp_report_error"),
     entry("kp_power"),
+    // an unload of a module
+    entry("kp_delete_module"),
 ];
 
 #[cfg(test)]

@@ -61,7 +61,6 @@ impl Kubelet {
     ///
     /// # Panics
     /// When the socket cannot be made.
-    #[expect(clippy::expect_used, reason = "a test fails by panicking")]
     pub fn start(socket: &Path, answers: Answers) -> Self {
         let shared = Arc::new(Shared { answers: Mutex::new(answers), ..Shared::default() });
         let runtime = runtime();

@@ -14,6 +14,18 @@ fn has_symbol(name: &str) -> bool {
     symbols.lines().any(|line| line.split_ascii_whitespace().nth(2) == Some(name))
 }
 
+/// Until the agent has noticed, the calls of a driver's other functions are not seen.
+fn wait_seen(watched: &mut Shared, pod: u32) {
+    let pod = PodCgroup::new(Version::V2, pod);
+    let of = [("k8s.pod.uid", pod.pod_uid.as_str()), ("gpu.driver.call", "ioctl")];
+    let mut caller = Caller::in_pod(&pod, &[CONTROL_NODE]);
+    wait_for("the first call that is seen", 30, || {
+        caller.call(&format!("ioctl {CONTROL_NODE} {CONTROL}"));
+        (0.0 < watched.sum(DURATION, &of)).then_some(())
+    });
+    caller.end();
+}
+
 #[test]
 fn a_driver_with_a_layer_in_front_is_counted_once() {
     needs!(Vm);
@@ -21,15 +33,7 @@ fn a_driver_with_a_layer_in_front_is_counted_once() {
     let old = Variant::load(Module::load_old);
     assert!(has_symbol("nvidia_frontend_unlocked_ioctl") && !has_symbol("nvidia_unlocked_ioctl"));
     assert!(has_symbol("nvidia_frontend_open") && has_symbol("nvidia_open"), "both layers");
-    let pod = PodCgroup::new(Version::V2, 81);
-    let of = |call| [("k8s.pod.uid", pod.pod_uid.as_str()), ("gpu.driver.call", call)];
-    // until the agent has noticed, the calls of its new functions are not seen
-    let mut caller = Caller::in_pod(&pod, &[CONTROL_NODE]);
-    wait_for("the first call that is seen", 30, || {
-        caller.call(&format!("ioctl {CONTROL_NODE} {CONTROL}"));
-        (0.0 < watched.sum(DURATION, &of("ioctl"))).then_some(())
-    });
-    caller.end();
+    wait_seen(&mut watched, 81);
     let seen = watched.feed.points().len();
     watched.wait_probes(seen);
 
@@ -48,6 +52,7 @@ fn a_driver_with_a_layer_in_front_is_counted_once() {
     watched.wait_sum(service, &[], served + 1.0);
     caller.end();
     drop(old);
+    wait_seen(&mut watched, 80);
     let seen = watched.feed.points().len();
     watched.wait_probes(seen);
     watched.wait_quiet();

@@ -2,6 +2,7 @@
 //! object on this kernel.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
@@ -12,6 +13,7 @@ use warpgauge_tests::needs;
 use super::watched::PROBES;
 use crate::every_program::check;
 
+const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 /// Root, whose rights are those that the bounding set leaves.
 const BPF_AND_PERFMON: [&str; 3] = ["setpriv", "--inh-caps=-all", "--bounding-set=-all,+bpf,+perfmon"];
 const NOBODY: [&str; 6] =
@@ -79,6 +81,17 @@ fn with_the_rights_for_kernel_programs_alone_all_probes_stand_as_well() {
         assert!(remedy.contains("CAP_SYS_RESOURCE") || remedy.contains("MEMLOCK"), "{what}: {remedy}");
         return;
     }
+    // Debian's kernels begin at a level at which CAP_PERFMON is not enough
+    assert_eq!(fs::read_to_string(PARANOID).unwrap().trim(), "3");
+    let [state, what, remedy] = &checks["probes"];
+    assert_eq!(state, "no", "{what}");
+    assert!(
+        what.contains("CAP_SYS_ADMIN") && remedy.contains("kernel.perf_event_paranoid"),
+        "{what}: {remedy}"
+    );
+    fs::write(PARANOID, "2").unwrap();
+    let checks = doctor(&BPF_AND_PERFMON);
+    fs::write(PARANOID, "3").unwrap();
     for name in PROBES {
         let [state, what, _] = probe(&checks, name);
         assert_eq!(state, "yes", "{name}: {what}");

@@ -5,14 +5,11 @@ use warpgauge_tests::harness::deadline::wait_for;
 use warpgauge_tests::harness::driver::Module;
 use warpgauge_tests::needs;
 
-use super::caller::{CONTROL_NODE, Caller};
+use super::caller::{ALLOC, CONTROL, CONTROL_NODE, Caller};
 use super::watched::Shared;
 
 const OFF_CPU: &str = "gpu.process.off_cpu.time";
 const ARMED: &str = "warpgauge.scheduler.armed";
-
-/// A request of low priority, which tries for the lock again and again, and sleeps in between: 72 bytes.
-const ACCESS_REGISTRY: &str = "0xc048464d";
 
 #[test]
 fn the_victim_of_a_stall_is_followed_while_it_lasts() {
@@ -25,8 +22,10 @@ fn the_victim_of_a_stall_is_followed_while_it_lasts() {
     wait_for("nobody to be followed", 20, || (watched.sum(ARMED, &[]) == 0.0).then_some(()));
     assert_eq!(watched.sum(OFF_CPU, &of), 0.0);
 
-    Module::Nvidia.order("lock api write 0 thread");
-    caller.begin(&format!("ioctl {CONTROL_NODE} {ACCESS_REGISTRY}"));
+    // one thread hangs; the other one sleeps again and again, each time too short to be told
+    Module::Nvidia.order("hang ioctl 255 0x2b 1");
+    Module::Nvidia.order("sleep ioctl 255 0x2a 50 0");
+    caller.begin(&format!("beside {CONTROL_NODE} {CONTROL} {ALLOC}"));
     watched.wait_stall(&caller.pid(), "begin");
     wait_for("one process to be followed", 20, || (watched.sum(ARMED, &[]) == 1.0).then_some(()));
     let seconds = wait_for("its time off the processor", 30, || {
@@ -45,6 +44,6 @@ fn the_victim_of_a_stall_is_followed_while_it_lasts() {
     let of_other = watched.feed.latest(OFF_CPU, &[("k8s.pod.uid", other_pod.pod_uid.as_str())]);
     assert!(of_other.is_empty(), "{of_other:?}");
     let waits = [("k8s.pod.uid", pod.pod_uid.as_str()), ("gpu.process.off_cpu.reason", "driver_lock")];
-    assert_eq!(watched.sum(OFF_CPU, &waits), 0.0, "it sleeps in between, and waits for no lock");
+    assert_eq!(watched.sum(OFF_CPU, &waits), 0.0, "nobody waits for a lock");
     watched.wait_quiet();
 }

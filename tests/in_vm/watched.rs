@@ -181,9 +181,8 @@ impl Own {
 
     /// The same, whose probes may cost so much. Unit: CPUs.
     pub(super) fn with_budget(name: &str, cpus: f64) -> Self {
-        let mut own = Self::agent(name);
-        own.watched = Watched::with(name, &format!(", budget: {cpus}"));
-        own
+        *SHARED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Self { _rules: Rules::none(), watched: Watched::with(name, &format!(", budget: {cpus}")) }
     }
 }
 

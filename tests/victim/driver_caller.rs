@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Room for every parameter block that tests use. Unit: 32-bit words.
@@ -63,6 +64,7 @@ struct Caller {
 impl Caller {
     /// `open PATH`, `close PATH`; `ioctl PATH COMMAND [OFFSET=VALUE…] [OFFSET…]` with 32-bit values before and questions
     /// after the call; `wrapped PATH ESCAPE SIZE [OFFSET=VALUE…] [OFFSET…]`, the same by `IOCTL_XFER_CMD`; `repeat TIMES PATH COMMAND [OFFSET=VALUE…]`; `crowd THREADS PATH COMMAND`, each thread in one call;
+    /// `beside PATH COMMAND OTHER`, one OTHER call, and a second thread that calls COMMAND until that has returned;
     /// `mmap PATH`, then `touch` a page that was not touched yet, or `nested PATH COMMAND` with the block in one;
     /// `poll PATH MILLISECONDS`; `exec`, which begins anew as the same process.
     fn call(&mut self, words: &[&str]) -> io::Result<i64> {
@@ -98,6 +100,10 @@ impl Caller {
             ["crowd", threads, path, command] => {
                 let (file, command) = (self.file(path)?, number(command)?);
                 crowd(file, command, number(threads)?)
+            }
+            ["beside", path, command, other] => {
+                let (file, command, other) = (self.file(path)?, number(command)?, number(other)?);
+                beside(file, command, other)
             }
             ["mmap", path] => {
                 self.mapping = Some((map(self.file(path)?)?, 0));
@@ -183,6 +189,20 @@ fn wrapped(file: &File, escape: usize, size: usize, block: &mut Block) -> io::Re
 }
 
 /// All threads call at once; the number of those that succeeded.
+fn beside(file: &File, command: usize, other: usize) -> io::Result<i64> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = ioctl(file, command, &mut [0; WORDS]); // it is the time that counts
+            }
+        });
+        let value = ioctl(file, other, &mut [0; WORDS]);
+        over.store(true, Ordering::Relaxed);
+        value
+    })
+}
+
 fn crowd(file: &File, command: usize, threads: usize) -> io::Result<i64> {
     std::thread::scope(|scope| {
         let started: Vec<_> = (0..threads)

@@ -21,7 +21,7 @@ pub struct Definition {
     pub group: String,
     /// The same; one function and edge, one name.
     pub name: String,
-    /// The function, as `module:function`.
+    /// The function, as `module:function`; one of the kernel without a module.
     pub function: String,
     /// `None`: its entry. Else its return, and how many calls may be under way at once (MAXACTIVE, at most 4096): the
     /// return of one more would be lost.

@@ -52,7 +52,9 @@ pub enum AttachError {
         source: io::Error,
     },
     /// The perf event was refused.
-    #[error("perf event for {event}: {source} (the agent needs CAP_PERFMON)")]
+    #[error(
+        "perf event for {event}: {source} (the agent needs CAP_PERFMON; where kernel.perf_event_paranoid is above 2, CAP_SYS_ADMIN)"
+    )]
     Open {
         /// `category/name`, or `module:function`.
         event: String,

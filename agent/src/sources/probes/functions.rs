@@ -7,24 +7,27 @@
 
 use super::tactics::Probe;
 
-/// A module of the driver.
+/// Where a function is: in a module of the driver, or in the kernel itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Module {
     /// `nvidia`.
     Nvidia,
     /// `nvidia_uvm`.
     Uvm,
+    /// The kernel, which is always there.
+    Kernel,
 }
 
 impl Module {
-    /// Both.
+    /// Those of the driver.
     pub const ALL: [Self; 2] = [Self::Nvidia, Self::Uvm];
 
-    /// As the kernel spells it.
+    /// As the kernel spells it; empty for the kernel itself.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nvidia => "nvidia",
             Self::Uvm => "nvidia_uvm",
+            Self::Kernel => "",
         }
     }
 }
@@ -164,8 +167,17 @@ const XID: [Function; 1] =
 const POWER: [Function; 1] =
     [function(Module::Nvidia, &["nv_set_system_power_state"], "kp_power", ("", 0)).entry_only()];
 
+/// A tracepoint of one system call slows down every other one; a probe on its function costs nobody else anything.
+const UNLOAD: [Function; 1] = [function(
+    Module::Kernel,
+    if cfg!(target_arch = "aarch64") { &["__arm64_sys_delete_module"] } else { &["__x64_sys_delete_module"] },
+    "kp_delete_module",
+    ("", 0),
+)
+.entry_only()];
+
 impl Probe {
-    /// The functions it stands on; none for a probe that has nothing to do with the driver's own.
+    /// The functions it stands on; none for a probe of tracepoints alone.
     pub fn functions(self) -> &'static [Function] {
         match self {
             Self::Ioctl => &IOCTL,
@@ -182,7 +194,8 @@ impl Probe {
             Self::UvmEvict => &UVM_EVICT,
             Self::Xid => &XID,
             Self::Power => &POWER,
-            Self::Unload | Self::Exec | Self::Scheduler => &[],
+            Self::Unload => &UNLOAD,
+            Self::Exec | Self::Scheduler => &[],
         }
     }
 }
@@ -209,7 +222,7 @@ mod tests {
                 assert!(seen.insert((function.module, *name)), "{name} twice");
             }
         }
-        assert_eq!(seen.len(), 36);
+        assert_eq!(seen.len(), 37);
     }
 
     #[test]

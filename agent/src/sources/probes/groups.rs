@@ -71,7 +71,7 @@ impl Group {
         Definition {
             group: self.name(),
             name: format!("w{}_{word}{ending}", self.pid),
-            function: format!("{module}:{function}"),
+            function: if module.is_empty() { function.to_owned() } else { format!("{module}:{function}") },
             returns,
         }
     }

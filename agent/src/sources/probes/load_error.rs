@@ -91,6 +91,10 @@ pub enum LoadError {
 pub const RIGHTS: &str = "give the agent CAP_BPF, CAP_PERFMON, CAP_SYS_RESOURCE, CAP_SYS_PTRACE and \
                           CAP_DAC_READ_SEARCH, or run it as root with all capabilities";
 
+/// Debian and Ubuntu have a level 3 of their own, on by default, at which CAP_PERFMON is not enough.
+const PERF_RIGHTS: &str = "set kernel.perf_event_paranoid to 2 or less and give the agent CAP_PERFMON, or give it \
+                           CAP_SYS_ADMIN, or run it as root with all capabilities";
+
 /// The verifier's log can be a megabyte; what matters stands at its end.
 const LOG_END: usize = 2000;
 
@@ -126,6 +130,7 @@ impl LoadError {
             _ if self.denied() && locked_down => {
                 ("lockdown", "leave the kernel's lockdown mode `confidentiality`")
             }
+            Self::Attach(AttachError::Open { .. }) if self.denied() => ("not_permitted", PERF_RIGHTS),
             _ if self.denied() => ("not_permitted", RIGHTS),
             _ => return None,
         };

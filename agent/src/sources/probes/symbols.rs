@@ -97,6 +97,10 @@ impl Symbols {
 
     /// Where the function is.
     pub fn place(&self, function: &Function) -> Place {
+        // not looked up: whether it is there, the kernel says when an event is put on it
+        if function.module == Module::Kernel {
+            return Place::At(function.names.last().map(|name| (*name).to_owned()).into_iter().collect());
+        }
         let found = function
             .names
             .iter()

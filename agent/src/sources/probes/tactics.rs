@@ -6,6 +6,7 @@
 
 use warpgauge_ebpf::calls::kind;
 
+use super::functions::Module;
 use super::hooks::{Event, tracepoints};
 use super::kernel::{Kernel, Support};
 use super::refusal::Refusal;
@@ -49,7 +50,7 @@ pub enum Probe {
 /// A way to observe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tactic {
-    /// Kprobe events made through tracefs, on the driver's own functions.
+    /// Kprobe events made through tracefs, on the driver's own functions (`unload`: on the kernel's).
     TracefsKprobe,
     /// Entry by a kprobe of perf, end by the tracepoint of the system call's return.
     PerfKprobe,
@@ -138,8 +139,8 @@ impl Probe {
         const DRIVER: [Tactic; 1] = [Tactic::TracefsKprobe];
         // RM's function is in the part of the driver that many kernels cannot trace
         const RM: [Tactic; 2] = [Tactic::TracefsKprobe, Tactic::IoctlBlock];
-        // the driver has no function that is called before its unload is decided
-        const UNLOAD: [Tactic; 1] = [Tactic::SyscallTracepoint];
+        // the driver has no function that is called before its unload is decided, but the kernel has
+        const UNLOAD: [Tactic; 2] = [Tactic::TracefsKprobe, Tactic::SyscallTracepoint];
         const SCHED: [Tactic; 1] = [Tactic::SchedTracepoint];
         match self {
             Self::Ioctl | Self::Open | Self::Close | Self::Mmap => &CALL,
@@ -242,7 +243,7 @@ fn refusal(probe: Probe, tactic: Tactic, facts: Facts<'_>) -> Option<&'static st
         let lacking = |needed| needed && symbols.unreadable().is_some();
         let nowhere = |place| place == Place::Nowhere;
         let functions = probe.functions();
-        if lacking(!functions.is_empty()) {
+        if lacking(functions.iter().any(|function| function.module != Module::Kernel)) {
             return Some("no_kallsyms");
         }
         functions
