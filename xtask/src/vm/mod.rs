@@ -39,7 +39,7 @@ pub(crate) struct Asked {
     /// The kernel, or `all`
     #[arg(long, default_value = "all", value_parser = kernels)]
     kernel: Kernels,
-    /// Only tests whose name contains this
+    /// Only tests whose name contains this, or one of these with commas in between
     #[arg(long, default_value = "")]
     filter: String,
     /// Keep the guest's file system and its console in target/vm/run
@@ -143,9 +143,10 @@ impl Prepared {
     }
 }
 
-/// What runs with all other tests: the guest, the driver's double, the doctor, and a hung call that is told. The rest of them
-/// starts many agents, each of which needs the better part of a minute under emulation; `vm-test` runs them.
-const WITH_ALL_TESTS: &str = "in_vm::smoke::";
+/// What runs with all other tests: the guest, the driver's double, the doctor, a hung call that is told, every program of the
+/// object, every kind of call counted, and many that hang at once. The rest takes most of ten minutes a kernel under
+/// emulation, and measures times that a busy machine does not keep; `vm-test` runs all of them.
+const WITH_ALL_TESTS: &str = "in_vm::smoke::,every_program,in_vm::calls::,hangs::twenty_four";
 
 /// One kernel's tests.
 #[derive(Debug, Default)]

@@ -63,7 +63,7 @@ impl Programs {
         let listed = shell::output(Command::new(&self.main).args(["--list", "--format", "terse", MODULE]))?;
         let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
         Ok(names
-            .filter(|name| name.starts_with(MODULE) && name.contains(filter))
+            .filter(|name| name.starts_with(MODULE) && filter.split(',').any(|part| name.contains(part)))
             .map(str::to_owned)
             .collect())
     }
