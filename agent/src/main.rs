@@ -125,6 +125,9 @@ struct DoctorArgs {
     /// One JSON object per line
     #[arg(long)]
     json: bool,
+    /// Longest time that any one look may take; loading the kernel programs needs more on a slow machine
+    #[arg(long, value_name = "SECONDS", default_value_t = 9, value_parser = clap::value_parser!(u64).range(2..=600))]
+    wait: u64,
 }
 
 #[derive(Args)]
@@ -217,7 +220,7 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let starting = Starting::begin();
     let runtime = runtime::build(&mut Builder::new_current_thread(), LOOKS)?;
     starting.done();
-    let checks = runtime.block_on(doctor::checks(&config));
+    let checks = runtime.block_on(doctor::checks(&config, Duration::from_secs(args.wait)));
     // A look that hangs must not keep the doctor.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let out = io::stdout().lock();

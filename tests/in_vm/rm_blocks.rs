@@ -51,7 +51,7 @@ fn doctor(probe: &str) -> String {
     let name = format!("\"probe {probe}\"");
     wait_for("the doctor to see the probes", 30, || {
         let mut doctor = Command::new(programs::agent());
-        let out = doctor.args(["doctor", "--json", "--worker", "off"]).output().unwrap();
+        let out = doctor.args(["doctor", "--json", "--worker", "off", "--wait", "60"]).output().unwrap();
         let text = String::from_utf8(out.stdout).unwrap();
         eprintln!("{text}");
         text.lines().find(|line| line.contains(&name)).map(str::to_owned)

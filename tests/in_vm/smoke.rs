@@ -105,7 +105,10 @@ fn an_event_of_tracefs_sees_the_call_and_its_return() {
 #[test]
 fn the_doctor_finds_the_driver_and_its_probes() {
     needs!(Vm);
-    let out = Command::new(programs::agent()).args(["doctor", "--json", "--worker", "off"]).output().unwrap();
+    let out = Command::new(programs::agent())
+        .args(["doctor", "--json", "--worker", "off", "--wait", "60"])
+        .output()
+        .unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let state = |check: &str| {

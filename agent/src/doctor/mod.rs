@@ -95,21 +95,23 @@ impl Check {
     }
 }
 
-/// What any one look gets; all run at once.
-const PATIENCE: Duration = Duration::from_secs(9);
-
-/// Looks at everything at once; must be called on a runtime. It ends within ten seconds, whatever hangs.
-pub async fn checks(config: &Config) -> Vec<Check> {
+/// Looks at everything at once; must be called on a runtime. Any one look gets `patience`, and in little more than that it
+/// ends, whatever hangs.
+pub async fn checks(config: &Config, patience: Duration) -> Vec<Check> {
     let visible = std::env::var("NVIDIA_VISIBLE_DEVICES").ok();
     let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let (host, probes, nodes, vendor, kubelet, state, collector) = tokio::join!(
-        within("kernel", of_thread(config, host_checks)),
-        within("probes", probes::checks(config)),
-        within("device nodes", of_thread(config, move |config| nodes::checks(config, visible.as_deref()))),
-        within("worker", of_thread(config, vendor::checks)),
-        within("kubelet", async { vec![kubelet::check(&config.kubelet, in_pod).await] }),
-        within("state directory", of_thread(config, |config| vec![places::state_dir(config)])),
-        within("collector", async { vec![places::collector(config).await] }),
+        within(patience, "kernel", of_thread(config, host_checks)),
+        within(patience, "probes", probes::checks(config)),
+        within(
+            patience,
+            "device nodes",
+            of_thread(config, move |config| nodes::checks(config, visible.as_deref()))
+        ),
+        within(patience, "worker", of_thread(config, vendor::checks)),
+        within(patience, "kubelet", async { vec![kubelet::check(&config.kubelet, in_pod).await] }),
+        within(patience, "state directory", of_thread(config, |config| vec![places::state_dir(config)])),
+        within(patience, "collector", async { vec![places::collector(config).await] }),
     );
     [host, probes, nodes, vendor, kubelet, state, collector].concat()
 }
@@ -130,9 +132,17 @@ async fn of_thread(config: &Config, look: impl FnOnce(&Config) -> Vec<Check> + S
 }
 
 /// A look, or that it hangs.
-async fn within(name: &'static str, look: impl Future<Output = Vec<Check>>) -> Vec<Check> {
-    tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| {
-        let what = format!("the look has not come back within {} s", PATIENCE.as_secs());
-        vec![Check::unknown(name, what, "look at the kernel log for hung tasks")]
+async fn within(
+    patience: Duration,
+    name: &'static str,
+    look: impl Future<Output = Vec<Check>>,
+) -> Vec<Check> {
+    tokio::time::timeout(patience, look).await.unwrap_or_else(|_| {
+        let what = format!("the look has not come back within {} s", patience.as_secs());
+        vec![Check::unknown(
+            name,
+            what,
+            "look at the kernel log for hung tasks; on a slow machine, give it more by --wait",
+        )]
     })
 }
