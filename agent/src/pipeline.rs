@@ -73,7 +73,7 @@ impl Stages {
     pub fn new(config: &Config, lookup: Option<Lookup>, telemetry: &Telemetry) -> Self {
         Self {
             correlate: Correlate::new(config.correlate.clone(), telemetry),
-            attributor: Attributor::default(),
+            attributor: Attributor::new(telemetry),
             lookup,
             facts: Vec::new(),
             asks: Vec::new(),
@@ -92,7 +92,24 @@ impl Stages {
                     tokio::task::block_in_place(|| lookup.answer(ask, at, &mut self.attributor));
                 }
             }
-            out.push(self.attributor.attribute(fact));
+            let mut attributed = self.attributor.attribute(fact);
+            if let Some(lookup) = &mut self.lookup {
+                self.attributor.name_asks(&attributed, at, &mut self.asks);
+                if !self.asks.is_empty() {
+                    for ask in self.asks.drain(..) {
+                        tokio::task::block_in_place(|| lookup.answer(ask, at, &mut self.attributor));
+                    }
+                    self.attributor.name(&mut attributed);
+                }
+            }
+            out.push(attributed);
+        }
+        if let Some(lookup) = &mut self.lookup {
+            self.attributor.uid_asks(at, &mut self.asks);
+            for ask in self.asks.drain(..) {
+                tokio::task::block_in_place(|| lookup.answer(ask, at, &mut self.attributor));
+            }
+            self.attributor.late(at, out);
         }
     }
 }

@@ -6,7 +6,10 @@
 use std::path::PathBuf;
 
 use super::cgroup_tree::{self, CgroupTree};
+use super::log_links::{LogLinks, Look};
+use super::pod_names::Container;
 use super::process::ProcessFacts;
+use super::unnamed::Who;
 use super::{Ask, Attributor, cgroup, process};
 use crate::host::HostRoot;
 use crate::host::pid_namespace::PidNamespace;
@@ -22,6 +25,7 @@ pub struct Lookup {
     controller: Option<&'static str>,
     by_pid: bool,
     tree: CgroupTree,
+    links: LogLinks,
 }
 
 impl Lookup {
@@ -32,12 +36,14 @@ impl Lookup {
         controller: Option<&'static str>,
         namespace: &PidNamespace,
     ) -> Self {
+        let links = LogLinks::new(&root);
         Self {
             root,
             mount,
             controller,
             by_pid: *namespace != PidNamespace::Foreign,
             tree: CgroupTree::default(),
+            links,
         }
     }
 
@@ -46,7 +52,23 @@ impl Lookup {
         match ask {
             Ask::Process(pid) => attributor.know_process(pid, at, self.process(pid, at)),
             Ask::Cgroup(id, pid) => attributor.know_cgroup(id, at, self.cgroup(id, pid, at)),
+            Ask::Names(who) => self.names(who, at, attributor),
         }
+    }
+
+    fn names(&mut self, who: Option<Who>, at: MonoNs, attributor: &mut Attributor) {
+        if let Look::New(listing) = self.links.look(at) {
+            attributor.know_names(listing);
+        }
+        let Some(who @ (uid, container)) = who else { return };
+        if let (Some(id), false, Some(pod)) =
+            (container, attributor.names().has(who), attributor.names().pod(uid))
+            && let Some(name) = self.links.only_container(pod)
+        {
+            let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
+            attributor.know_container(id, Container { namespace, pod, name });
+        }
+        attributor.asked_names(who, at, self.links.readable());
     }
 
     fn process(&self, pid: Pid, at: MonoNs) -> Known<Process> {
