@@ -85,6 +85,10 @@ struct VictimOut {
     #[serde(skip_serializing_if = "Option::is_none")]
     pod_uid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     unknown: Option<&'static str>,
 }
 
@@ -192,6 +196,8 @@ fn victim(pid: Pid, tid: Option<u32>, known: &Known<Process>) -> VictimOut {
         comm: process.and_then(|p| p.comm.clone()),
         container_id: process.and_then(|p| p.workload.container_id.clone()),
         pod_uid: process.and_then(|p| p.workload.pod_uid.clone()),
+        pod: process.and_then(|p| p.workload.pod.clone()),
+        namespace: process.and_then(|p| p.workload.namespace.clone()),
         unknown: known.reason(),
     }
 }

@@ -236,10 +236,15 @@ fn put_process(attributes: &mut Attributes, pid: Pid, known: &Known<Process>) {
     let Some(process) = known.is() else { return };
     put(attributes, "process.executable.name", process.comm.as_ref());
     put(attributes, "process.linux.cgroup", process.cgroup.as_ref());
-    put(attributes, "container.id", process.workload.container_id.as_ref());
-    put(attributes, "k8s.pod.uid", process.workload.pod_uid.as_ref());
-    put(attributes, "slurm.job.id", process.workload.slurm_job.as_ref());
-    put(attributes, "slurm.step.id", process.workload.slurm_step.as_ref());
+    let workload = &process.workload;
+    put(attributes, "systemd.unit", workload.systemd_unit.as_ref());
+    put(attributes, "container.id", workload.container_id.as_ref());
+    put(attributes, "k8s.pod.uid", workload.pod_uid.as_ref());
+    put(attributes, "k8s.namespace.name", workload.namespace.as_ref());
+    put(attributes, "k8s.pod.name", workload.pod.as_ref());
+    put(attributes, "k8s.container.name", workload.container.as_ref());
+    put(attributes, "slurm.job.id", workload.slurm_job.as_ref());
+    put(attributes, "slurm.step.id", workload.slurm_step.as_ref());
 }
 
 /// The lock a stall is put down to, and who has it: not the victim, and often the one to talk to.
@@ -260,9 +265,13 @@ fn put_lock(attributes: &mut Attributes, stall: &Stall, fact: &Attributed<impl S
     let Some(process) = known.is() else { return };
     put(attributes, "gpu.stall.holder.executable.name", process.comm.as_ref());
     put(attributes, "gpu.stall.holder.cgroup", process.cgroup.as_ref());
-    put(attributes, "gpu.stall.holder.container.id", process.workload.container_id.as_ref());
-    put(attributes, "gpu.stall.holder.pod.uid", process.workload.pod_uid.as_ref());
-    put(attributes, "gpu.stall.holder.slurm.job.id", process.workload.slurm_job.as_ref());
+    let workload = &process.workload;
+    put(attributes, "gpu.stall.holder.systemd.unit", workload.systemd_unit.as_ref());
+    put(attributes, "gpu.stall.holder.container.id", workload.container_id.as_ref());
+    put(attributes, "gpu.stall.holder.pod.uid", workload.pod_uid.as_ref());
+    put(attributes, "gpu.stall.holder.pod.name", workload.pod.as_ref());
+    put(attributes, "gpu.stall.holder.namespace.name", workload.namespace.as_ref());
+    put(attributes, "gpu.stall.holder.slurm.job.id", workload.slurm_job.as_ref());
 }
 
 #[cfg(test)]
