@@ -43,6 +43,7 @@ pub struct LogLinks {
     /// `None`: one of them may have changed.
     read: Option<[Stamp; 2]>,
     readable: bool,
+    told: bool,
 }
 
 /// By what a changed folder is known; both 0 for one that cannot be read.
@@ -52,7 +53,7 @@ impl LogLinks {
     /// The folders of this host; nothing is read yet.
     pub fn new(host: &HostRoot) -> Self {
         let (pods, containers) = (host.var_log("pods"), host.var_log("containers"));
-        Self { pods, containers, looked: None, read: None, readable: false }
+        Self { pods, containers, looked: None, read: None, readable: false, told: false }
     }
 
     /// Looks whether something changed, and then reads all; both at most once a second.
@@ -70,6 +71,17 @@ impl LogLinks {
         let pods = entries(&self.pods, ENTRIES_MAX);
         let containers = entries(&self.containers, ENTRIES_MAX);
         self.readable = pods.is_ok() && containers.is_ok();
+        let failed = [(&self.pods, &pods), (&self.containers, &containers)];
+        for (folder, what) in failed.into_iter().filter_map(|(at, read)| Some((at, read.as_ref().err()?))) {
+            if !std::mem::replace(&mut self.told, true) {
+                tracing::warn!(
+                    folder = %folder.display(),
+                    %what,
+                    remedy = "mount the host's /var/log/pods and /var/log/containers, and name /var/log by --host-var-log",
+                    "Pods and containers have no names, but for those the kubelet tells; their uids are there."
+                );
+            }
+        }
         self.read = (settled && self.readable).then_some(stamps);
         let named = |link: &DirEntry| container(link.file_name().to_str()?);
         let containers = containers.ok().map(|links| links.iter().filter_map(named).collect());
@@ -214,7 +226,8 @@ mod tests {
         let containers = listing.containers.iter().flatten();
         let containers = containers.map(|(_, c)| format!("{}/{}/{}", c.namespace, c.pod, c.name));
         let (mut pods, mut containers): (Vec<_>, Vec<_>) = (pods.collect(), containers.collect());
-        (pods.sort(), containers.sort());
+        pods.sort();
+        containers.sort();
         (pods, containers)
     }
 
