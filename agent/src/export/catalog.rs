@@ -52,16 +52,8 @@ impl Kind {
 /// Whose a series is; of container and cgroup at most one is there.
 macro_rules! with_workload {
     ($($name:literal),*) => {
-        &[
-            $($name,)*
-            "k8s.pod.uid",
-            "k8s.namespace.name",
-            "k8s.pod.name",
-            "k8s.container.name",
-            "container.id",
-            "process.linux.cgroup",
-            "systemd.unit",
-        ]
+        &[$($name,)* "k8s.pod.uid", "k8s.namespace.name", "k8s.pod.name", "k8s.container.name",
+          "container.id", "process.linux.cgroup", "systemd.unit"]
     };
 }
 pub(super) use with_workload;

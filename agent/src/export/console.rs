@@ -319,6 +319,9 @@ mod tests {
         );
         let locked = print(&samples::lock_stall());
         assert!(locked.contains(" thread=worker-0/78 holder nvidia-smi/99 pod=7a2d | "), "{locked}");
+        let named = print(&samples::named(samples::lock_stall()));
+        assert!(named.contains(" python3/77 pod=ml/train-0 container=main thread="), "{named}");
+        assert!(named.contains(" holder nvidia-smi/99 pod=ml/probe-7 | "), "{named}");
         let mut old = samples::xid(Some(4));
         let FindingKind::Xid(xid) = &mut old.item.kind else { panic!("an XID") };
         xid.line.origin.backlog = true;
