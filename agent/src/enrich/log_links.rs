@@ -150,8 +150,9 @@ fn made_ns(path: &Path) -> u64 {
 /// `<namespace>_<pod>_<uid>`.
 fn pod(name: &str) -> Option<(PodUid, Pod)> {
     let [namespace, pod, uid] = three(name)?;
-    let key = PodUid::parse(uid).filter(|_| is_label(namespace) && is_subdomain(pod))?;
-    let (uid, namespace, name) = (uid.to_ascii_lowercase(), namespace.to_owned(), pod.to_owned());
+    let valid = is_label(namespace) && is_subdomain(pod) && !uid.bytes().any(|b| b.is_ascii_uppercase());
+    let key = PodUid::parse(uid).filter(|_| valid)?;
+    let (uid, namespace, name) = (uid.to_owned(), namespace.to_owned(), pod.to_owned());
     Some((key, Pod { uid, namespace, name, made_ns: 0 }))
 }
 
@@ -194,6 +195,8 @@ fn is_subdomain(text: &str) -> bool {
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::symlink;
+
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     use super::*;
     use crate::test_dir::TestDir;
@@ -250,6 +253,7 @@ mod tests {
             (format!("ml_x-_{UID}"), None),
             (format!("ml_a..b_{UID}"), None),
             (format!("ml_X_{UID}"), None),
+            (format!("ml_x_{}", UID.to_uppercase()), None),
             (format!("m.l_x_{UID}"), None),
             (format!("ml_x\u{1b}_{UID}"), None),
             ("ml_x_0a1b2c3d".to_owned(), None),
@@ -272,6 +276,24 @@ mod tests {
         ] {
             let found = container(&name).map(|(_, c)| format!("{}/{}/{}", c.namespace, c.pod, c.name));
             assert_eq!(found.as_deref(), want, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_refused_or_says_all_that_was_read_of_it(
+            free in "\\PC{0,40}",
+            near in "[a-z0-9.-]{1,9}_{1,2}[a-z0-9.A-]{1,9}_?([a-z0-9-]{1,9}-[0-9a-f]{64}\\.log|[0-9a-fA-F]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})",
+        ) {
+            for name in [&free, &near] {
+                if let Some((_, found)) = pod(name) {
+                    prop_assert_eq!(name, &format!("{}_{}_{}", found.namespace, found.name, found.uid));
+                }
+                if let Some((_, found)) = container(name) {
+                    let read = format!("{}_{}_{}-", found.pod, found.namespace, found.name);
+                    prop_assert!(name.starts_with(&read) && name.len() == read.len() + 64 + ".log".len());
+                }
+            }
         }
     }
 
