@@ -58,7 +58,19 @@ fn the_agent_runs_in_its_image_with_the_mounts_of_the_daemonset() {
     assert!(root.ends_with("target/image/rootfs"), "{}", root.display());
     let below = |place: &str| ["/sys/", "/dev/"].iter().any(|mount| place.starts_with(mount));
     let places: BTreeSet<String> = mount_points(agent.pid()).into_iter().filter(|at| !below(at)).collect();
-    let want = ["/", "/dev", "/proc", "/run/warpgauge", "/sys", "/usr/bin/warpgauge", "/var/lib/warpgauge"];
+    let want = [
+        "/",
+        "/dev",
+        "/proc",
+        "/run/warpgauge",
+        "/sys",
+        "/usr/bin/warpgauge",
+        "/var/lib/kubelet/device-plugins",
+        "/var/lib/kubelet/pod-resources",
+        "/var/lib/warpgauge",
+        "/var/log/containers",
+        "/var/log/pods",
+    ];
     assert_eq!(places, want.map(str::to_owned).into());
 
     assert!(agent.terminate().success());

@@ -24,7 +24,7 @@ use crate::export::{self, ExportError};
 use crate::host::pid_namespace::{self, PidNamespace};
 use crate::host::state_dir::{Lock, StateDir, StateDirError};
 use crate::host::{self, cgroup_hierarchy};
-use crate::model::{Attributed, Delivery, Fact, Signal};
+use crate::model::{Attributed, Delivery, Fact, MonoNs, Signal};
 use crate::sources::host::HostValues;
 use crate::sources::hpc_jobs::HpcJobs;
 use crate::sources::kmsg::KernelLog;
@@ -73,7 +73,7 @@ impl Stages {
     pub fn new(config: &Config, lookup: Option<Lookup>, telemetry: &Telemetry) -> Self {
         Self {
             correlate: Correlate::new(config.correlate.clone(), telemetry),
-            attributor: Attributor::default(),
+            attributor: Attributor::new(telemetry),
             lookup,
             facts: Vec::new(),
             asks: Vec::new(),
@@ -85,16 +85,30 @@ impl Stages {
         let at = signal.at();
         self.correlate.push(signal, &mut self.facts);
         for fact in self.facts.drain(..) {
-            if let Some(lookup) = &mut self.lookup {
-                self.attributor.asks(&fact, &mut self.asks);
-                for ask in self.asks.drain(..) {
-                    // Reads of /proc, and now and then a walk of the cgroups: other tasks move aside meanwhile.
-                    tokio::task::block_in_place(|| lookup.answer(ask, at, &mut self.attributor));
-                }
+            self.attributor.asks(&fact, &mut self.asks);
+            answer(&mut self.lookup, &mut self.attributor, &mut self.asks, at);
+            let mut attributed = self.attributor.attribute(fact);
+            self.attributor.name_asks(&attributed, at, &mut self.asks);
+            if answer(&mut self.lookup, &mut self.attributor, &mut self.asks, at) {
+                self.attributor.name(&mut attributed);
             }
-            out.push(self.attributor.attribute(fact));
+            out.push(attributed);
         }
+        self.attributor.uid_asks(at, &mut self.asks);
+        answer(&mut self.lookup, &mut self.attributor, &mut self.asks, at);
+        self.attributor.late(at, out);
     }
+}
+
+/// Answers what was asked, where there is anybody to ask. Returns whether something was.
+fn answer(to: &mut Option<Lookup>, attributor: &mut Attributor, asks: &mut Vec<Ask>, at: MonoNs) -> bool {
+    let asked = !asks.is_empty();
+    if let (true, Some(lookup)) = (asked, to) {
+        // Reads of /proc, and now and then a walk of the cgroups: other tasks move aside meanwhile.
+        tokio::task::block_in_place(|| asks.drain(..).for_each(|ask| lookup.answer(ask, at, attributor)));
+    }
+    asks.clear();
+    asked
 }
 
 /// An agent that cannot go on, or cannot start.

@@ -78,6 +78,7 @@ fn check(mut root: Section, config: &mut Config, problems: &mut Problems) {
     set(&mut config.host.proc, path(&mut host, "proc", problems));
     set(&mut config.host.sys, path(&mut host, "sys", problems));
     set(&mut config.host.dev, path(&mut host, "dev", problems));
+    set(&mut config.host.var_log, path(&mut host, "var_log", problems));
     host.end(problems);
     let directory = |dir: PathBuf| (dir.as_os_str() != "none").then_some(dir);
     set(&mut config.state_dir, path(&mut root, "state_dir", problems).map(directory));

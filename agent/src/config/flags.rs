@@ -66,6 +66,9 @@ pub struct Flags {
     /// Where the host's /dev is mounted
     #[arg(long, value_name = "DIR", env = "WARPGAUGE_HOST_DEV")]
     pub host_dev: Option<PathBuf>,
+    /// Where the host's /var/log is mounted: names of pods and containers come from its folders `pods` and `containers`
+    #[arg(long, value_name = "DIR", env = "WARPGAUGE_HOST_VAR_LOG")]
+    pub host_var_log: Option<PathBuf>,
 }
 
 /// On or off.
@@ -157,5 +160,6 @@ impl Flags {
         config.host.proc = self.host_proc.unwrap_or_else(|| config.host.proc.clone());
         config.host.sys = self.host_sys.unwrap_or_else(|| config.host.sys.clone());
         config.host.dev = self.host_dev.unwrap_or_else(|| config.host.dev.clone());
+        config.host.var_log = self.host_var_log.unwrap_or_else(|| config.host.var_log.clone());
     }
 }

@@ -183,7 +183,12 @@ mod tests {
     use crate::test_dir::TestDir;
 
     fn host(dir: &TestDir) -> HostRoot {
-        HostRoot { proc: dir.path().join("proc"), sys: dir.path().join("sys"), dev: dir.path().join("dev") }
+        HostRoot {
+            proc: dir.path().join("proc"),
+            sys: dir.path().join("sys"),
+            dev: dir.path().join("dev"),
+            ..HostRoot::default()
+        }
     }
 
     fn write(path: &Path, text: &str) {

@@ -27,7 +27,8 @@ pub fn workload(path: &str) -> Workload {
     let of_user = segments.first() == Some(&"user.slice");
     let mut named = segments.iter().filter(|s| !of_user || s.starts_with("libpod-"));
     let container_id = named.find_map(|s| container_id(s)).map(str::to_owned);
-    Workload { container_id, ..Workload::default() }
+    let systemd_unit = container_id.is_none().then(|| systemd_unit(segments)).flatten();
+    Workload { container_id, systemd_unit, ..Workload::default() }
 }
 
 /// The pod's uid and what lies inside it. With `cut`, the kubelet's root may lie above what is seen.
@@ -105,6 +106,23 @@ fn slurm(segments: &[&str]) -> Option<(String, Option<String>)> {
     is_number.then(|| (job.to_owned(), step.map(str::to_owned)))
 }
 
+/// The service: the outermost below `system.slice`, since it may name what is inside it as it likes; a user's is his
+/// manager, `user@<uid>.service`, for the same reason.
+fn systemd_unit(segments: &[&str]) -> Option<String> {
+    let is_slice = |s: &&&str| s.ends_with(".slice");
+    let is_number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    let (root, below) = segments.split_first()?;
+    // A slice may be in slices.
+    let unit = below.iter().find(|s| !is_slice(s))?;
+    let name = unit.strip_suffix(".service").filter(|name| !name.is_empty())?;
+    let known = match *root {
+        "system.slice" => true,
+        "user.slice" => name.strip_prefix("user@").is_some_and(is_number),
+        _ => false,
+    };
+    known.then(|| (*unit).to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +174,29 @@ mod tests {
         check("/slurm_node7/uid_1000/job_12/step_batch", None, false, Some(("12", "batch")));
         check(&format!("{burst}:cri-containerd:ID"), Some(UID), true, None);
         check(burst, Some(UID), false, None);
+    }
+
+    #[test]
+    fn what_is_neither_container_nor_job_has_its_unit() {
+        let id = "c0ffee".repeat(10) + "0123";
+        for (path, want) in [
+            ("/system.slice/ollama.service", Some("ollama.service")),
+            ("/system.slice/ollama.service/system.slice/forged.service", Some("ollama.service")),
+            ("/system.slice/system-getty.slice/getty@tty1.service (deleted)", Some("getty@tty1.service")),
+            ("/user.slice/user-7.slice/user@7.service/app.slice/forged.service", Some("user@7.service")),
+            ("/user.slice/user-7.slice/session-3.scope", None),
+            ("/user.slice/user-7.slice/x.service", None),
+            ("/system.slice/run-u7.scope/x.service", None),
+            ("/system.slice/.service", None),
+            ("/mine/system.slice/x.service", None),
+            (&format!("/system.slice/docker-{id}.scope"), None),
+            (&format!("/system.slice/x.service/{id}"), None),
+            ("/system.slice/slurmstepd.scope/job_4711/step_0", None),
+            (&format!("/kubepods/pod{UID}/system.slice/x.service"), None),
+            ("/", None),
+        ] {
+            assert_eq!(workload(path).systemd_unit.as_deref(), want, "{path}");
+        }
     }
 
     #[test]

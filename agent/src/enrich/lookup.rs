@@ -6,7 +6,10 @@
 use std::path::PathBuf;
 
 use super::cgroup_tree::{self, CgroupTree};
+use super::log_links::{LogLinks, Look};
+use super::pod_names::Container;
 use super::process::ProcessFacts;
+use super::unnamed::Who;
 use super::{Ask, Attributor, cgroup, process};
 use crate::host::HostRoot;
 use crate::host::pid_namespace::PidNamespace;
@@ -22,6 +25,7 @@ pub struct Lookup {
     controller: Option<&'static str>,
     by_pid: bool,
     tree: CgroupTree,
+    links: LogLinks,
 }
 
 impl Lookup {
@@ -32,12 +36,14 @@ impl Lookup {
         controller: Option<&'static str>,
         namespace: &PidNamespace,
     ) -> Self {
+        let links = LogLinks::new(&root);
         Self {
             root,
             mount,
             controller,
             by_pid: *namespace != PidNamespace::Foreign,
             tree: CgroupTree::default(),
+            links,
         }
     }
 
@@ -46,7 +52,23 @@ impl Lookup {
         match ask {
             Ask::Process(pid) => attributor.know_process(pid, at, self.process(pid, at)),
             Ask::Cgroup(id, pid) => attributor.know_cgroup(id, at, self.cgroup(id, pid, at)),
+            Ask::Names(who) => self.names(who, at, attributor),
         }
+    }
+
+    fn names(&mut self, who: Option<Who>, at: MonoNs, attributor: &mut Attributor) {
+        if let Look::New(listing) = self.links.look(at) {
+            attributor.know_names(listing);
+        }
+        let Some(who @ (uid, container)) = who else { return };
+        if let (Some(id), false, Some(pod)) =
+            (container, attributor.names().has(who), attributor.names().pod(uid))
+            && let Some(name) = self.links.only_container(pod)
+        {
+            let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
+            attributor.know_container(id, Container { namespace, pod, name });
+        }
+        attributor.asked_names(who, at, self.links.readable());
     }
 
     fn process(&self, pid: Pid, at: MonoNs) -> Known<Process> {
@@ -92,4 +114,75 @@ fn began_after(facts: &ProcessFacts, at: MonoNs) -> bool {
     let suspended_ns = crate::host::suspended_ns();
     let start_ns = facts.start.0.saturating_mul(10_000_000);
     start_ns > at.0.saturating_add(suspended_ns).saturating_add(SLACK_NS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::enrich::pod_names::{ContainerId, PodUid};
+    use crate::model::{Attributed, CallKind, CallStats, Fact, LatencyDelta, Signal};
+    use crate::telemetry::Telemetry;
+    use crate::test_dir::TestDir;
+
+    const UID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
+
+    /// The names of a process in the container of the pod, `at` so many seconds.
+    fn named(lookup: &mut Lookup, attributor: &mut Attributor, digit: &str, second: u64) -> String {
+        let at = MonoNs(second * 1_000_000_000);
+        let cgroup = CgroupId(u64::from_str_radix(digit, 16).unwrap());
+        let path = format!("/kubepods/burstable/pod{UID}/{}", digit.repeat(64));
+        attributor.know_cgroup(cgroup, at, Some(path));
+        let (kind, latency) = (CallKind::Ioctl, LatencyDelta::default());
+        let stats = CallStats {
+            pid: Pid(7),
+            cgroup,
+            device: None,
+            kind,
+            function: None,
+            op: 0,
+            latency,
+            last: false,
+        };
+        let fact = Fact::Reading(Signal::CallStats { at, stats: Box::new(stats) });
+        let mut fact: Attributed<Fact> = attributor.attribute(fact);
+        let mut asks = Vec::new();
+        attributor.name_asks(&fact, at, &mut asks);
+        asks.into_iter().for_each(|ask| lookup.answer(ask, at, attributor));
+        attributor.name(&mut fact);
+        let workload = fact.processes[0].1.is().unwrap().workload.clone();
+        let names = [workload.namespace, workload.pod, workload.container];
+        names.map(|name| name.unwrap_or_else(|| "-".into())).join("/")
+    }
+
+    #[test]
+    fn names_come_from_the_log_links_and_what_has_none_is_counted_once() {
+        let (dir, telemetry) = (TestDir::new(), Telemetry::default());
+        let host = HostRoot { var_log: dir.path().to_owned(), ..HostRoot::default() };
+        let mut lookup = Lookup::new(host, None, None, &PidNamespace::Host);
+        let mut attributor = Attributor::new(&telemetry);
+        let failures = |reason| {
+            let attributes = [("stage", "names"), ("reason", reason)];
+            telemetry.counter("warpgauge.mapping.failures", &attributes).get()
+        };
+        let mut at = |digit: &str, second| named(&mut lookup, &mut attributor, digit, second);
+        assert_eq!([1, 5, 11, 12, 60].map(|second| at("a", second)), ["-/-/-"; 5]);
+        assert_eq!((failures("unreadable"), failures("no_log_link")), (1, 0), "once");
+
+        let pod = dir.path().join("pods").join(format!("ml_train-0_{UID}"));
+        fs::create_dir_all(pod.join("main")).unwrap();
+        let links = dir.path().join("containers");
+        fs::create_dir(&links).unwrap();
+        assert_eq!(at("a", 80), "ml/train-0/main", "the only one");
+        fs::create_dir(pod.join("sidecar")).unwrap();
+        symlink("/nowhere", links.join(format!("train-0_ml_sidecar-{}.log", "b".repeat(64)))).unwrap();
+        assert_eq!(at("b", 82), "ml/train-0/sidecar");
+        assert_eq!([84, 90, 95, 120].map(|second| at("c", second)), ["ml/train-0/-"; 4], "one of two");
+        assert_eq!((failures("unreadable"), failures("no_log_link")), (1, 1));
+        let ids = ["a", "b", "c"].map(|digit| ContainerId::parse(&digit.repeat(64)));
+        let has = ids.map(|id| attributor.names().has((PodUid::parse(UID).unwrap(), id)));
+        assert_eq!(has, [true, true, false]);
+    }
 }

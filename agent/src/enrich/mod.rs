@@ -5,18 +5,27 @@
 //! the file has the answers. What can go wrong: a process is gone, hidden or another one under a reused pid; each is a
 //! reason that travels with the fact.
 
+pub mod allocation_uids;
 pub mod bounded;
 pub mod cgroup;
 pub mod cgroup_tree;
+pub mod log_links;
 pub mod lookup;
+pub mod pod_names;
 pub mod process;
+pub mod unnamed;
 
 use std::time::Duration;
 
+use crate::model::signal::Allocation;
 use crate::model::{
     Attributed, Caller, CgroupId, Fact, FindingKind, Known, LineKind, MonoNs, Pid, Process, Signal, Workload,
 };
+use crate::telemetry::Telemetry;
+use allocation_uids::AllocationUids;
 use bounded::Bounded;
+use pod_names::{Container, ContainerId, Listing, PodNames};
+use unnamed::{Unnamed, Who};
 
 /// Something the attributor needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +34,8 @@ pub enum Ask {
     Process(Pid),
     /// Which path has this cgroup? The process is a place to look first.
     Cgroup(CgroupId, Pid),
+    /// What is the name of this container and its pod, or of any pod that has come?
+    Names(Option<Who>),
 }
 
 /// What is known of processes and cgroups.
@@ -33,6 +44,11 @@ pub struct Attributor {
     /// Kept for a while after their end, so that a late line of the log still finds its process.
     processes: Bounded<Pid, Answer>,
     cgroups: Bounded<CgroupId, CgroupAnswer>,
+    names: PodNames,
+    unnamed: Unnamed,
+    allocations: AllocationUids,
+    /// Allocations whose uid became known late.
+    late: Vec<Allocation>,
 }
 
 /// What is known of a process.
@@ -54,7 +70,7 @@ struct CgroupAnswer {
 
 impl Default for Attributor {
     fn default() -> Self {
-        Self { processes: Bounded::new(Self::PROCESSES_MAX), cgroups: Bounded::new(Self::CGROUPS_MAX) }
+        Self::new(&Telemetry::default())
     }
 }
 
@@ -71,6 +87,18 @@ impl Attributor {
     const REMEMBERED: Duration = Duration::from_secs(600);
     /// How soon a cgroup that was not found is looked for again.
     const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+    /// Nothing is known; names that never come are counted.
+    pub fn new(telemetry: &Telemetry) -> Self {
+        Self {
+            processes: Bounded::new(Self::PROCESSES_MAX),
+            cgroups: Bounded::new(Self::CGROUPS_MAX),
+            names: PodNames::default(),
+            unnamed: Unnamed::new(telemetry),
+            allocations: AllocationUids::default(),
+            late: Vec::new(),
+        }
+    }
 
     /// What must be known before `fact` can be attributed.
     pub fn asks(&self, fact: &Fact, asks: &mut Vec<Ask>) {
@@ -208,7 +236,70 @@ impl Attributor {
                 FindingKind::Status(_) => {}
             },
         }
-        Attributed { item: fact, processes }
+        let mut attributed = Attributed { item: fact, processes };
+        self.name(&mut attributed);
+        attributed
+    }
+
+    /// Fills in names that are known by now.
+    pub fn name(&mut self, fact: &mut Attributed<Fact>) {
+        for (_, known) in &mut fact.processes {
+            if let Known::Is(process) = known {
+                self.names.fill(&mut process.workload);
+            }
+        }
+        if let Fact::Reading(Signal::Allocation { at, allocation }) = &mut fact.item {
+            self.allocations.take(allocation, *at, &mut self.names);
+        }
+    }
+
+    /// Which names are lacking that should be asked for now: those of the fact, and of allocations before it. They are
+    /// known only once the fact is put to its owners, so [`Self::name`] follows the answers.
+    pub fn name_asks(&mut self, fact: &Attributed<Fact>, at: MonoNs, asks: &mut Vec<Ask>) {
+        for (_, known) in &fact.processes {
+            let Some(who) = known.is().and_then(|process| pod_names::of(&process.workload)) else { continue };
+            if !self.names.has(who) && self.unnamed.due(who, at) {
+                asks.push(Ask::Names(Some(who)));
+            }
+        }
+    }
+
+    /// Whether names of pods that were given devices are lacking and should be asked for now.
+    pub fn uid_asks(&mut self, at: MonoNs, asks: &mut Vec<Ask>) {
+        asks.extend(self.allocations.due(at).then_some(Ask::Names(None)));
+    }
+
+    /// The answer to [`Ask::Names`]: all pods and containers that are there.
+    pub fn know_names(&mut self, listing: Listing) {
+        self.names.replace(listing);
+        self.allocations.learn(&self.names, &mut self.late);
+    }
+
+    /// The name of one container more.
+    pub fn know_container(&mut self, id: ContainerId, container: Container) {
+        self.names.learn_container(id, container);
+    }
+
+    /// The names were asked for, of `who` among others; `readable`: where they should be could be read.
+    pub fn asked_names(&mut self, who: Who, at: MonoNs, readable: bool) {
+        if !self.names.has(who) {
+            self.unnamed.in_vain(who, at, readable);
+        }
+    }
+
+    /// The names that are known.
+    pub fn names(&self) -> &PodNames {
+        &self.names
+    }
+
+    /// Allocations to be told again, since their pod's uid is known now.
+    pub fn late(&mut self, at: MonoNs, out: &mut Vec<Attributed<Fact>>) {
+        let told = |allocation| Fact::Reading(Signal::Allocation { at, allocation: Box::new(allocation) });
+        let late = self
+            .late
+            .drain(..)
+            .map(|allocation| Attributed { item: told(allocation), processes: Vec::new() });
+        out.extend(late);
     }
 
     /// The process of a pid in a line of the log, which may name it: another name is another process.

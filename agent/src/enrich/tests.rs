@@ -1,7 +1,9 @@
 //! Attribution, told what it needs to know.
 
+use super::pod_names::{Pod, PodUid};
 use super::*;
 use crate::model::driver_log::XidLine;
+use crate::model::signal::AllocationSource;
 use crate::model::signal::{GpuContext, GpuProcess, GpuProcesses};
 use crate::model::{
     Cause, Confidence, DriverLine, Finding, Holder, LogOrigin, Severity, Stall, StallState, StartTicks, Tid,
@@ -197,4 +199,81 @@ fn a_process_that_runs_another_program_stays_in_its_cgroup() {
     let attributed = attributor.attribute(xid_of(7, "python3", MonoNs(2)));
     let found = attributed.processes[0].1.is().unwrap();
     assert_eq!((found.comm.as_deref(), found.cgroup.as_deref()), (Some("python3"), Some(POD)));
+}
+
+const UID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
+
+/// The pod `ml/train-0` of [`UID`], with its container of sixty-four times `a`.
+fn train_0() -> Listing {
+    let uid = PodUid::parse(UID).unwrap();
+    let pod = Pod { uid: UID.into(), namespace: "ml".into(), name: "train-0".into(), made_ns: 0 };
+    let id = ContainerId::parse(&"a".repeat(64)).unwrap();
+    let container = Container { namespace: "ml".into(), pod: "train-0".into(), name: "main".into() };
+    Listing { pods: Some(vec![(uid, pod)]), containers: Some(vec![(id, container)]) }
+}
+
+fn names_of(fact: &Attributed<Fact>) -> [Option<&str>; 3] {
+    let workload = &fact.processes[0].1.is().unwrap().workload;
+    [&workload.namespace, &workload.pod, &workload.container].map(Option::as_deref)
+}
+
+#[test]
+fn names_are_asked_for_when_they_are_lacking_and_used_from_then_on() {
+    let second = |s: u64| MonoNs(s * 1_000_000_000);
+    let mut attributor = Attributor::default();
+    let path = format!("{POD}/{}", "a".repeat(64));
+    attributor.know_cgroup(CgroupId(5), second(1), Some(path));
+    let fact = || stall_of(7, 100, 5);
+    let mut attributed = attributor.attribute(fact());
+    assert_eq!(names_of(&attributed), [None; 3]);
+    let who = (PodUid::parse(UID).unwrap(), ContainerId::parse(&"a".repeat(64)));
+    let ask = |attributor: &mut Attributor, fact: &Attributed<Fact>, at| {
+        let mut asks = Vec::new();
+        attributor.name_asks(fact, at, &mut asks);
+        asks
+    };
+    assert_eq!(ask(&mut attributor, &attributed, second(1)), [Ask::Names(Some(who))]);
+    assert_eq!(ask(&mut attributor, &attributed, MonoNs(1_900_000_000)), [], "at most once a second");
+    assert_eq!(ask(&mut attributor, &attributed, second(2)), [Ask::Names(Some(who))]);
+    attributor.know_names(train_0());
+    attributor.name(&mut attributed);
+    let want = ["ml", "train-0", "main"].map(Some);
+    assert_eq!((names_of(&attributed), ask(&mut attributor, &attributed, second(9))), (want, vec![]));
+    assert_eq!(names_of(&attributor.attribute(fact())), want);
+    attributor.know_names(Listing::default());
+    attributor.know_names(Listing { pods: Some(vec![]), containers: Some(vec![]) });
+    assert_eq!(names_of(&attributor.attribute(fact())), want, "what is said of it late has its names still");
+}
+
+#[test]
+fn an_allocation_is_told_again_when_its_uid_becomes_known() {
+    let second = |s: u64| MonoNs(s * 1_000_000_000);
+    let mut attributor = Attributor::default();
+    let allocation = Allocation {
+        hw_id: "GPU-1".into(),
+        pod_uid: None,
+        pod: Some("train-0".into()),
+        namespace: Some("ml".into()),
+        container: Some("main".into()),
+        job: None,
+        how: AllocationSource::PodResources,
+        shares: vec![],
+        end: false,
+    };
+    let fact = |at| Fact::Reading(Signal::Allocation { at, allocation: Box::new(allocation.clone()) });
+    let uid = |fact: &Attributed<Fact>| {
+        let Fact::Reading(Signal::Allocation { at, allocation }) = &fact.item else { panic!("{fact:?}") };
+        (*at, allocation.pod_uid.clone())
+    };
+    assert_eq!(uid(&attributor.attribute(fact(second(1)))), (second(1), None));
+    let mut asks = Vec::new();
+    attributor.uid_asks(second(1), &mut asks);
+    attributor.uid_asks(second(1), &mut asks);
+    assert_eq!(asks, [Ask::Names(None)]);
+    attributor.know_names(train_0());
+    let mut told = Vec::new();
+    attributor.late(second(3), &mut told);
+    attributor.late(second(4), &mut told);
+    assert_eq!(told.iter().map(uid).collect::<Vec<_>>(), [(second(3), Some(UID.to_owned()))]);
+    assert_eq!(uid(&attributor.attribute(fact(second(5)))), (second(5), Some(UID.to_owned())), "at once now");
 }

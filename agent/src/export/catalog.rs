@@ -49,9 +49,12 @@ impl Kind {
     }
 }
 
-/// Whose a series is; at most one of the last two is there.
+/// Whose a series is; of container and cgroup at most one is there.
 macro_rules! with_workload {
-    ($($name:literal),*) => { &[$($name,)* "k8s.pod.uid", "container.id", "process.linux.cgroup"] };
+    ($($name:literal),*) => {
+        &[$($name,)* "k8s.pod.uid", "k8s.namespace.name", "k8s.pod.name", "k8s.container.name",
+          "container.id", "process.linux.cgroup", "systemd.unit"]
+    };
 }
 pub(super) use with_workload;
 
@@ -254,12 +257,6 @@ pub const CATALOG: &[Metric] = &[
         &["result"],
     ),
     counter("warpgauge.worker.output.dropped", "{line}", "Lines of a worker that were left out.", &[]),
-    counter(
-        "warpgauge.mapping.failures",
-        "{failure}",
-        "What could not be put to a device or its owner, by stage. `allocation`: an id of the kubelet names no device of this node (`unknown_device`, again each minute) or has no known form (`malformed_id`); a process runs on a device while its pod was given others (`mismatch`) or none (`no_allocation`). `job_mapping`: a file of the job mapping directory names no device (`unknown_device`) or cannot be read (`unreadable`), or a line is no job id (`malformed_job`).",
-        &["stage", "reason"],
-    ),
 ];
 
 /// Attributes that are whole numbers; all others are texts.
@@ -325,7 +322,9 @@ pub fn to_markdown() -> String {
         "# Metrics\n\nMade from the catalogue by `cargo xtask docs`; do not edit.\n\n\
          Counters and histograms are cumulative. Names that begin with `warpgauge.` are about the agent itself.\n\
          `hw.id` is `GPU-…` or `MIG-…`; where it is not known, `gpu.pci.address` names the device.\n\
-         Of `container.id` and `process.linux.cgroup` a series has at most one.\n\n\
+         Of `container.id` and `process.linux.cgroup` a series has at most one. Names of pods and containers may be\n\
+         learned after a series has begun: it then ends, and goes on from 0 as a series with the names whose start is\n\
+         the time of the other's last point, so that both together count everything once.\n\n\
          A point has the time of the latest sample in it, or of the export where nothing has changed since the export\n\
          before; points about the agent itself have the time of the export. When the wall clock is set back by more\n\
          than 5 minutes, all series begin anew.\n\n\

@@ -230,10 +230,16 @@ fn put_process(text: &mut String, pid: Pid, known: &Known<Process>) {
     put(text, "/", Some(pid.0));
     put(text, " unknown=", known.reason());
     let Some(process) = process else { return };
-    put(text, " pod=", process.workload.pod_uid.as_ref());
-    let container = process.workload.container_id.as_ref();
-    put(text, " container=", container.and_then(|id| id.get(..12).or(Some(id))));
-    put(text, " job=", process.workload.slurm_job.as_ref());
+    let workload = &process.workload;
+    // By name, as people know it.
+    match (&workload.namespace, &workload.pod) {
+        (Some(namespace), Some(pod)) => put(text, " pod=", Some(format_args!("{namespace}/{pod}"))),
+        _ => put(text, " pod=", workload.pod_uid.as_ref()),
+    }
+    let container = workload.container_id.as_ref();
+    let id = container.and_then(|id| id.get(..12).or(Some(id)));
+    put(text, " container=", workload.container.as_deref().or(id));
+    put(text, " job=", workload.slurm_job.as_ref());
     if container.is_none() {
         put(text, " cgroup=", process.cgroup.as_ref());
     }
@@ -313,6 +319,9 @@ mod tests {
         );
         let locked = print(&samples::lock_stall());
         assert!(locked.contains(" thread=worker-0/78 holder nvidia-smi/99 pod=7a2d | "), "{locked}");
+        let named = print(&samples::named(samples::lock_stall()));
+        assert!(named.contains(" python3/77 pod=ml/train-0 container=main thread="), "{named}");
+        assert!(named.contains(" holder nvidia-smi/99 pod=ml/probe-7 | "), "{named}");
         let mut old = samples::xid(Some(4));
         let FindingKind::Xid(xid) = &mut old.item.kind else { panic!("an XID") };
         xid.line.origin.backlog = true;

@@ -85,6 +85,10 @@ struct VictimOut {
     #[serde(skip_serializing_if = "Option::is_none")]
     pod_uid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     unknown: Option<&'static str>,
 }
 
@@ -192,6 +196,31 @@ fn victim(pid: Pid, tid: Option<u32>, known: &Known<Process>) -> VictimOut {
         comm: process.and_then(|p| p.comm.clone()),
         container_id: process.and_then(|p| p.workload.container_id.clone()),
         pod_uid: process.and_then(|p| p.workload.pod_uid.clone()),
+        pod: process.and_then(|p| p.workload.pod.clone()),
+        namespace: process.and_then(|p| p.workload.namespace.clone()),
         unknown: known.reason(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::samples;
+
+    #[test]
+    fn victims_and_holders_have_their_pod() {
+        let named = samples::named(samples::lock_stall());
+        let processes = named.processes;
+        let mut findings = Findings::default();
+        findings.push(&Attributed { item: Fact::Finding(Box::new(named.item)), processes });
+        let mut out = Vec::new();
+        findings.write(&mut out).unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let who = |who: &serde_json::Value| {
+            let get = |name: &str| who[name].as_str().unwrap_or("-").to_owned();
+            format!("{} {} {}", get("pod_uid"), get("namespace"), get("pod"))
+        };
+        assert_eq!(who(&line["victims"][0]), "6f1c ml train-0");
+        assert_eq!(who(&line["holder"]), "7a2d ml probe-7");
     }
 }

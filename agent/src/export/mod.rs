@@ -20,6 +20,7 @@ pub mod record;
 #[cfg(test)]
 mod samples;
 pub mod series;
+pub mod series_key;
 pub mod session;
 pub mod snapshot;
 pub mod stalls;

@@ -39,6 +39,20 @@ pub(crate) fn about_77(finding: Finding) -> Attributed<Finding> {
     Attributed { item: finding, processes: vec![(Pid(77), Known::Is(trainer()))] }
 }
 
+/// Process 77 is in the container `main` of the pod `ml/train-0`, process 99 in the pod `ml/probe-7`.
+pub(crate) fn named(mut fact: Attributed<Finding>) -> Attributed<Finding> {
+    let name = |name: &str| Some(name.to_owned());
+    for (pid, known) in &mut fact.processes {
+        let Known::Is(process) = known else { continue };
+        let workload = &mut process.workload;
+        (workload.namespace, workload.pod, workload.container) = (name("ml"), name("train-0"), name("main"));
+        if *pid == Pid(99) {
+            (workload.pod, workload.container) = (name("probe-7"), None);
+        }
+    }
+    fact
+}
+
 /// A stall of 2.5 s that began 97 s after boot.
 pub(crate) fn stall(state: StallState) -> Attributed<Finding> {
     let caller = Caller { comm: "worker-0".into(), start: StartTicks(5), cgroup: CgroupId(9) };

@@ -1,7 +1,9 @@
 //! The table of series: cumulative values by key, bounded in number.
 //!
 //! In: updates by key, with the time of their sample. Out: points. A series may ask for an explicit zero before its
-//! first value; the zero keeps its time until it is settled, so that it survives a collector that is away.
+//! first value; the zero keeps its time until it is settled, so that it survives a collector that is away. A series
+//! whose workload got a name later ends under the old attributes, and goes on under the new ones from 0 at that moment:
+//! added up they count everything once.
 //! What can go wrong: too many series; updates beyond the limit are refused and counted per metric.
 
 use std::collections::{BTreeSet, HashMap};
@@ -10,79 +12,10 @@ use std::time::Duration;
 
 use super::catalog::{self, Metric};
 use super::point::{Point, Value};
+use super::series_key::Key;
 use super::whose::Whose;
-use crate::model::operation::Operation;
-use crate::model::{CallKind, Cause, DeviceNode, LockMode, MonoNs, OffCpuReason, Origin, WallAnchor, WallNs};
+use crate::model::{MonoNs, WallAnchor, WallNs};
 use crate::telemetry::{Attributes, Counter, Telemetry};
-
-/// What tells one series of a metric from another.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
-    /// Calls of one workload to one operation of one device node.
-    Call(Arc<Whose>, Option<DeviceNode>, CallKind, Option<Operation>),
-    /// Calls of one workload into the resource manager, by operation and status.
-    Rm(Arc<Whose>, Operation, Option<Operation>),
-    /// Waits of one workload for one lock.
-    Lock(Arc<Whose>, Box<str>, LockMode),
-    /// Time of one workload off the processor; without a reason, ready to run.
-    OffCpu(Arc<Whose>, Option<OffCpuReason>),
-    /// What there is one of per node.
-    Node,
-    /// Stalls of one workload by cause.
-    Stall(Arc<Whose>, Cause),
-    /// Calls of one function of a vendor's library, about one device or none.
-    VendorCall(Origin, Box<str>, Option<Box<str>>),
-    /// Errors of one device (`hw.id`, else PCI address) by class and, where counted, code; those that lay in the
-    /// kernel log before the agent began to watch apart.
-    Xid {
-        /// The device.
-        device: Arc<str>,
-        /// The class.
-        class: Box<str>,
-        /// The code.
-        code: Option<u32>,
-        /// From before the agent began to watch.
-        backlog: bool,
-    },
-}
-
-impl Key {
-    /// The workload whose end ends the series.
-    pub fn whose(&self) -> Option<&Arc<Whose>> {
-        match self {
-            Self::Call(whose, ..)
-            | Self::Rm(whose, ..)
-            | Self::Lock(whose, ..)
-            | Self::OffCpu(whose, _)
-            | Self::Stall(whose, _) => Some(whose),
-            Self::Xid { .. } | Self::VendorCall(..) | Self::Node => None,
-        }
-    }
-
-    /// The device whose end ends the series.
-    pub fn device(&self) -> Option<&str> {
-        match self {
-            Self::Xid { device, .. } => Some(device),
-            Self::VendorCall(_, _, device) => device.as_deref(),
-            Self::Call(..)
-            | Self::Rm(..)
-            | Self::Lock(..)
-            | Self::OffCpu(..)
-            | Self::Node
-            | Self::Stall(..) => None,
-        }
-    }
-
-    /// Failures are rare among the calls of a metric that counts all of them.
-    fn is_failure(&self) -> bool {
-        matches!(self, Self::Rm(_, _, Some(status)) if *status != Operation::Named("NV_OK"))
-    }
-
-    /// What happened before anybody looked is not an increase of now.
-    fn is_old(&self) -> bool {
-        matches!(self, Self::Xid { backlog: true, .. })
-    }
-}
 
 /// How many series may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +42,10 @@ pub struct Table {
     limits: Limits,
     telemetry: Telemetry,
     made: u64,
+    /// Series under attributes that they have no more, by the generation of their last point.
+    former: Vec<(u64, Series)>,
+    /// Generation up to which zeros and last points arrived.
+    settled: u64,
     /// Times of the two latest collections.
     collected: WallNs,
     collected_before: WallNs,
@@ -122,6 +59,8 @@ struct Series {
     start: WallNs,
     value: Value,
     zero: Zero,
+    /// From the next point on.
+    renamed: Option<Arc<Attributes>>,
     /// Time of the latest sample since the latest collection; `None` where there was none.
     sampled: Option<MonoNs>,
     /// Time of the latest point.
@@ -158,8 +97,18 @@ const ZERO_FIRST: &[&str] = &[
 impl Table {
     /// An empty table that counts from `start`.
     pub fn new(start: WallNs, limits: Limits, telemetry: Telemetry) -> Self {
-        let (series, held, refused) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { series, held, refused, limits, telemetry, made: 0, collected: start, collected_before: start }
+        Self {
+            series: HashMap::new(),
+            held: HashMap::new(),
+            refused: HashMap::new(),
+            limits,
+            telemetry,
+            made: 0,
+            former: Vec::new(),
+            settled: 0,
+            collected: start,
+            collected_before: start,
+        }
     }
 
     /// Adds calls to a latency histogram.
@@ -231,6 +180,20 @@ impl Table {
         }
     }
 
+    /// The workload has other names than those its series have. Those that no point was made of have them at once.
+    pub fn rename(&mut self, whose: &Arc<Whose>) {
+        for ((_, key), series) in &mut self.series {
+            if key.whose() == Some(whose) {
+                let attributes = Arc::new(whose.rename(&series.attributes));
+                if series.last == series.start {
+                    series.attributes = attributes;
+                } else {
+                    series.renamed = Some(attributes);
+                }
+            }
+        }
+    }
+
     fn keep(&mut self, keep: impl Fn(&Key) -> bool) {
         let held = &mut self.held;
         self.series.retain(|(name, key), _| {
@@ -244,6 +207,7 @@ impl Table {
 
     /// The zeros of batches up to `generation` arrived, or were refused for good.
     pub fn settle_zeros(&mut self, generation: u64) {
+        self.settled = self.settled.max(generation);
         for series in self.series.values_mut() {
             if matches!(series.zero, Zero::Pending(since) if since <= generation) {
                 series.zero = Zero::Done;
@@ -255,8 +219,9 @@ impl Table {
     /// later than at the previous one; `now` turns the samples' times into wall times.
     ///
     /// A series with samples since the previous collection gets the time of the latest one, any other `at`, and so does
-    /// one whose sample came late; no point is earlier than the one before it of its series, nor later than `at`. A zero lies one `interval` before the
-    /// first point.
+    /// one whose sample came late; no point is earlier than the one before it of its series, nor later than `at`. A zero
+    /// lies one `interval` before the first point. The last points of renamed series are among the zeros until they are
+    /// settled; then their series end.
     pub fn collect(
         &mut self,
         now: WallAnchor,
@@ -270,6 +235,22 @@ impl Table {
         let mut all: Vec<&mut Series> = self.series.values_mut().collect();
         all.sort_unstable_by_key(|series| series.order);
         let (mut zeros, mut points) = (Vec::new(), Vec::with_capacity(all.len()));
+        let settled = self.settled;
+        self.former.retain(|(since, series)| {
+            if let Zero::Pending(since) = series.zero {
+                zeros.push((since, series.zero_point()));
+            }
+            let ends = *since <= settled || series.metric.kind == catalog::Kind::Gauge;
+            let mut last = series.point(if ends { at } else { series.last });
+            if ends {
+                last.value = Value::End;
+                points.push(last);
+            } else {
+                zeros.push((*since, last));
+            }
+            !ends
+        });
+        let (mut renamed, room) = (Vec::new(), self.limits.total.saturating_sub(self.former.len()));
         for series in all {
             // A sample from before the series' previous point, or the previous collection, came late: its own time
             // would squeeze points into one moment, which receivers of millisecond resolution refuse.
@@ -286,7 +267,14 @@ impl Table {
             }
             series.last = WallNs(sampled.0.max(series.last.0.saturating_add(1)).min(at.0));
             points.push(series.point(series.last));
+            // Where a collector is away for long, the names wait.
+            if renamed.len() < room
+                && let Some(attributes) = series.renamed.take()
+            {
+                renamed.push((generation, series.go_on_as(attributes, generation)));
+            }
         }
+        self.former.extend(renamed);
         (self.collected_before, self.collected) = (self.collected, at);
         for (name, held) in &self.held {
             self.telemetry.gauge("warpgauge.series", &[("metric", name)]).set(*held as u64);
@@ -304,6 +292,8 @@ impl Table {
             series.zero = Zero::of_new(name, key);
             (series.start, series.last, series.sampled) = (start, start, None);
         }
+        // Their last points left.
+        self.former.clear();
         (self.collected, self.collected_before) = (start, start);
     }
 
@@ -332,6 +322,7 @@ impl Table {
                 start: self.collected,
                 value: empty(),
                 zero,
+                renamed: None,
                 sampled: None,
                 last: self.collected,
             }
@@ -351,6 +342,19 @@ impl Series {
         let start = (self.metric.kind != catalog::Kind::Gauge).then_some(self.start);
         let attributes = Arc::clone(&self.attributes);
         Point { metric: self.metric, attributes, start, at, value: self.value.clone() }
+    }
+
+    /// Goes on under other attributes from where it is, and returns what it was: a sum counts from 0 again, which the
+    /// next collection tells, a level is what it is.
+    fn go_on_as(&mut self, attributes: Arc<Attributes>, generation: u64) -> Self {
+        let (value, zero) = match self.metric.kind {
+            catalog::Kind::Gauge => (self.value.clone(), Zero::Done),
+            _ => (self.value.zero(), Zero::Pending(generation + 1)),
+        };
+        let (metric, order, last) = (self.metric, self.order, self.last);
+        let (renamed, sampled) = (None, None);
+        let next = Self { metric, order, attributes, start: last, value, zero, renamed, sampled, last };
+        std::mem::replace(self, next)
     }
 
     fn zero_point(&self) -> Point {

@@ -1,7 +1,7 @@
 //! Which workloads are alive, as far as their series need to know.
 //!
-//! In: processes seen and processes ended. Out: one shared [`Whose`] per workload, and which of them have been over
-//! for long enough to end their series.
+//! In: processes seen and processes ended. Out: one shared [`Whose`] per workload, which of them have been over for long
+//! enough to end their series, and which have other names than before.
 //! What can go wrong: an end is missed; a workload that says nothing for an hour is over too.
 
 use std::collections::{HashMap, HashSet};
@@ -26,6 +26,7 @@ pub struct Workloads {
     lives: HashMap<Arc<Whose>, Life>,
     /// Spares building a [`Whose`] for each reading: a cgroup's workload seldom changes.
     by_cgroup: HashMap<CgroupId, Arc<Whose>>,
+    renamed: Vec<Arc<Whose>>,
 }
 
 #[derive(Debug)]
@@ -42,7 +43,8 @@ impl Workloads {
     pub fn of(&mut self, process: Option<&Process>, cgroup: Option<CgroupId>) -> Arc<Whose> {
         let Some(process) = process else { return self.shared(Whose::default()) };
         let Some(cgroup) = cgroup else { return self.shared(Whose::of(process)) };
-        if let Some(whose) = self.by_cgroup.get(&cgroup).filter(|whose| whose.owns(process)) {
+        let known = self.by_cgroup.get(&cgroup);
+        if let Some(whose) = known.filter(|whose| whose.owns(process) && !whose.lacks_names_of(process)) {
             return Arc::clone(whose);
         }
         let whose = self.shared(Whose::of(process));
@@ -104,8 +106,28 @@ impl Workloads {
         Some(life)
     }
 
-    fn shared(&self, whose: Whose) -> Arc<Whose> {
-        self.lives.get_key_value(&whose).map_or_else(|| Arc::new(whose), |(held, _)| Arc::clone(held))
+    /// The workload under all its names that are known by now.
+    pub fn current(&self, whose: &Arc<Whose>) -> Arc<Whose> {
+        Arc::clone(self.lives.get_key_value(whose).map_or(whose, |(held, _)| held))
+    }
+
+    /// Workloads whose names were learned since this was last asked; their series began without.
+    pub fn renamed(&mut self) -> std::vec::Drain<'_, Arc<Whose>> {
+        self.renamed.drain(..)
+    }
+
+    fn shared(&mut self, whose: Whose) -> Arc<Whose> {
+        let Some((held, _)) = self.lives.get_key_value(&whose) else { return Arc::new(whose) };
+        let whose = whose.or_names_of(held);
+        if whose.names == held.names {
+            return Arc::clone(held);
+        }
+        let whose = Arc::new(whose);
+        if let Some(life) = self.lives.remove(&whose) {
+            self.lives.insert(Arc::clone(&whose), life);
+        }
+        self.renamed.push(Arc::clone(&whose));
+        whose
     }
 }
 
@@ -135,6 +157,26 @@ mod tests {
         assert!(!workloads.expire(T0.after(SILENCE)), "a hung call says nothing");
         workloads.stalled(&whose, -1, T0);
         assert!(workloads.expire(T0.after(SILENCE)));
+    }
+
+    #[test]
+    fn names_that_come_late_are_of_the_same_workload() {
+        let mut workloads = Workloads::default();
+        let mut process = Process::default();
+        process.workload.pod_uid = Some("p".into());
+        let nameless = workloads.of(Some(&process), Some(CgroupId(7)));
+        workloads.heard(&nameless, Pid(1), false, T0);
+        process.workload.pod = Some("train-0".into());
+        let named = workloads.of(Some(&process), Some(CgroupId(7)));
+        assert_eq!(named.names.pod.as_deref(), Some("train-0"));
+        assert!(workloads.renamed().eq([Arc::clone(&named)]), "its series are told once");
+        process.workload.pod = None;
+        let later = workloads.of(Some(&process), None);
+        assert!(Arc::ptr_eq(&later, &named), "a process that lost its name does not take the workload's");
+        assert!(Arc::ptr_eq(&workloads.current(&nameless), &named));
+        assert_eq!(workloads.renamed().count(), 0);
+        workloads.heard(&named, Pid(1), true, T0);
+        assert!(workloads.expire(T0.after(LINGER)) && !workloads.holds(&named), "one life under both");
     }
 
     #[test]

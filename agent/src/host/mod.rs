@@ -24,11 +24,13 @@ pub struct HostRoot {
     pub sys: PathBuf,
     /// Device nodes.
     pub dev: PathBuf,
+    /// Log files, with the kubelet's folders `pods` and `containers`.
+    pub var_log: PathBuf,
 }
 
 impl Default for HostRoot {
     fn default() -> Self {
-        Self { proc: "/proc".into(), sys: "/sys".into(), dev: "/dev".into() }
+        Self { proc: "/proc".into(), sys: "/sys".into(), dev: "/dev".into(), var_log: "/var/log".into() }
     }
 }
 
@@ -46,6 +48,11 @@ impl HostRoot {
     /// A path below /dev.
     pub fn dev(&self, below: impl AsRef<Path>) -> PathBuf {
         self.dev.join(below)
+    }
+
+    /// A path below /var/log.
+    pub fn var_log(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.var_log.join(below)
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use super::catalog::{Kind, Metric};
+use super::catalog::{Kind, Metric, with_workload};
 use crate::model::Field;
 use crate::model::field_table::{self, FieldRow, Range, Treatment};
 
@@ -113,7 +113,7 @@ pub const PROCESS_MEMORY: Metric = metric(
     Kind::UpDownCounter,
     "By",
     "Device memory that the processes of a workload hold on the device, together.",
-    &["hw.id", "k8s.pod.uid", "container.id", "process.linux.cgroup"],
+    with_workload!("hw.id"),
 );
 /// `gpu.process.sm.utilization`
 pub const PROCESS_SM: Metric = metric(
@@ -121,7 +121,7 @@ pub const PROCESS_SM: Metric = metric(
     Kind::Gauge,
     "1",
     "Share of time in which kernels of the workload's processes ran on the device, together.",
-    &["hw.id", "k8s.pod.uid", "container.id", "process.linux.cgroup"],
+    with_workload!("hw.id"),
 );
 /// `gpu.allocation.info`
 pub const ALLOCATION: Metric = metric(

@@ -29,7 +29,7 @@ pub struct Mismatches {
     no_allocation: Counter,
 }
 
-/// A pod by all that is known of its name.
+/// A pod by its uid, else by namespace and name, which may be learned later.
 type Pod = (Option<String>, Option<String>, Option<String>);
 
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,10 @@ impl Mismatches {
         for process in &list.processes {
             let Some(process) = process_of(fact, process.pid).is() else { continue };
             let Workload { pod_uid, namespace, pod, .. } = &process.workload;
-            let key = (pod_uid.clone(), namespace.clone(), pod.clone());
+            let key = match pod_uid {
+                Some(_) => (pod_uid.clone(), None, None),
+                None => (None, namespace.clone(), pod.clone()),
+            };
             if (pod_uid.is_none() && pod.is_none()) || now.contains_key(&key) || MOST <= held + now.len() {
                 continue;
             }

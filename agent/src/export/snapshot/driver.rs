@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Snapshot;
 use crate::export::driver_catalog;
-use crate::export::series::Key;
+use crate::export::series_key::Key;
 use crate::export::whose::{Whose, process_of};
 use crate::model::{
     Attributed, CgroupId, Fact, LockWaits, MonoNs, Pid, RmCalls, Scheduling, UvmWork, UvmWorkKind, rm,
@@ -82,7 +82,7 @@ impl Snapshot {
         at: MonoNs,
     ) -> Arc<Whose> {
         let process = process_of(fact, pid).is();
-        let whose = self.workloads.of(process, cgroup);
+        let whose = self.whose(process, cgroup);
         self.workloads.heard(&whose, pid, last, at);
         whose
     }

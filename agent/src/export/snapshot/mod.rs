@@ -14,15 +14,16 @@ use super::device_catalog::VENDOR_CALL;
 use super::devices::{self, Devices};
 use super::own_points::{self, Before, Usage};
 use super::point::Batch;
-use super::series::{Key, Limits, Table};
+use super::series::{Limits, Table};
+use super::series_key::Key;
 use super::stalls::Stalls;
 use super::whose::{Whose, process_of};
 use super::workloads::Workloads;
 use crate::model::operation::{Majors, Operation};
 use crate::model::signal::DeviceState;
 use crate::model::{
-    Attributed, CallStats, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Signal, Stall, VendorCalls,
-    WallAnchor, WallNs, Xid,
+    Attributed, CallStats, CgroupId, Fact, Finding, FindingKind, Gpu, MonoNs, PciAddress, Process, Signal,
+    Stall, VendorCalls, WallAnchor, WallNs, Xid,
 };
 use crate::telemetry::{Attributes, Counter, Telemetry};
 
@@ -191,7 +192,7 @@ impl Snapshot {
 
     fn calls(&mut self, fact: &Attributed<Fact>, at: MonoNs, stats: &CallStats) {
         let process = process_of(fact, stats.pid).is();
-        let whose = self.workloads.of(process, Some(stats.cgroup));
+        let whose = self.whose(process, Some(stats.cgroup));
         self.workloads.heard(&whose, stats.pid, stats.last, at);
         if stats.latency.count() == 0 && stats.latency.errors == 0 {
             return;
@@ -210,6 +211,15 @@ impl Snapshot {
         self.table.record(&catalog::CALL_DURATION, key.clone(), at, &stats.latency, attributes);
         // The series begins with the first call, not with the first error: `increase()` needs a point before it.
         self.table.add(&catalog::CALL_ERRORS, key, at, stats.latency.errors, attributes);
+    }
+
+    /// The workload of a process; where its name was not known before, its series get it.
+    fn whose(&mut self, process: Option<&Process>, cgroup: Option<CgroupId>) -> Arc<Whose> {
+        let whose = self.workloads.of(process, cgroup);
+        for renamed in self.workloads.renamed() {
+            self.table.rename(&renamed);
+        }
+        whose
     }
 
     fn vendor_calls(&mut self, calls: &VendorCalls, at: MonoNs) {
@@ -289,9 +299,9 @@ impl Snapshot {
         let victim = stall.victims.first();
         let process = victim.and_then(|victim| process_of(fact, victim.pid).is());
         let cgroup = victim.and_then(|victim| victim.caller.as_ref()).map(|caller| caller.cgroup);
-        let whose = self.workloads.of(process, cgroup);
+        let whose = self.whose(process, cgroup);
         let entry = self.stalls.book(&finding.id, stall, whose);
-        let whose = &entry.whose;
+        let whose = &self.workloads.current(&entry.whose);
         self.workloads.stalled(whose, entry.active.iter().map(|(_, by)| by).sum(), finding.at);
         let at = finding.at;
         let key = |cause| Key::Stall(Arc::clone(whose), cause);

@@ -261,7 +261,12 @@ mod tests {
 
     #[test]
     fn a_host_without_anything_is_unknown_not_wrong() {
-        let nowhere = HostRoot { proc: "/nowhere".into(), sys: "/nowhere".into(), dev: "/nowhere".into() };
+        let nowhere = HostRoot {
+            proc: "/nowhere".into(),
+            sys: "/nowhere".into(),
+            dev: "/nowhere".into(),
+            ..HostRoot::default()
+        };
         let kernel = Kernel::look(&nowhere, ["syscalls/sys_enter_ioctl"].into_iter());
         assert_eq!((kernel.tracefs, kernel.tracefs_denied), (None, false));
         assert_eq!(kernel.tracefs_kprobes, Support::Unknown("no_tracefs"));

@@ -39,6 +39,11 @@ async fn what_keeps_it_from_working_is_said() {
     }
     let everything = ProbesConfig { open_prefix: String::new(), ..config() };
     assert_eq!(reason(everything, HostRoot::default()).await, "open_prefix");
-    let nowhere = HostRoot { proc: "/nowhere".into(), sys: "/nowhere".into(), dev: "/nowhere".into() };
+    let nowhere = HostRoot {
+        proc: "/nowhere".into(),
+        sys: "/nowhere".into(),
+        dev: "/nowhere".into(),
+        ..HostRoot::default()
+    };
     assert_eq!(reason(config(), nowhere).await, "no_tracefs");
 }

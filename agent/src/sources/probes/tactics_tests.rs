@@ -69,6 +69,9 @@ fn without_kprobes_calls_fall_to_tracepoints_and_the_rest_is_off() {
             [_, _, _] => (Some(Tactic::SyscallTracepoint), &kprobes[..]),
             [Tactic::TracefsKprobe] => (None, &kprobes[..1]),
             [Tactic::TracefsKprobe, Tactic::IoctlBlock] => (Some(Tactic::IoctlBlock), &kprobes[..1]),
+            [Tactic::TracefsKprobe, Tactic::SyscallTracepoint] => {
+                (Some(Tactic::SyscallTracepoint), &kprobes[..1])
+            }
             [only] => (Some(*only), &[][..]),
             other => panic!("{other:?}"),
         };

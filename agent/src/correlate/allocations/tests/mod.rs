@@ -325,26 +325,21 @@ fn eight_gpus_of_seven_instances_of_four_replicas() {
 }
 
 #[test]
-fn five_thousand_pods_and_the_next_answer_costs_little() {
+fn five_thousand_pods_and_the_same_answer_again_says_nothing() {
     let (devices, ids) = big_node();
     let mut grants: Vec<Grant> =
         (0..5_000).map(|n| grant(&format!("a/p{n:04}"), GPU, &[&ids[n % ids.len()]])).collect();
     let mut node = Node::of(&devices);
-    let began = Instant::now();
     node.pods(&grants);
-    let first = began.elapsed();
     assert_eq!((node.believed.len(), node.facts, node.refused()), (5_000, 5_000, 0));
     grants.remove(2_500);
     node.pods(&grants);
     assert_eq!((node.believed.len(), node.facts), (4_999, 5_001), "one pod went");
     let same = Arc::new(PodDevices { grants });
-    let began = Instant::now();
     for _ in 0..100 {
         node.push(Signal::PodDevices { at: node.now, devices: Arc::clone(&same) });
     }
     assert_eq!(node.facts, 5_001);
-    let hundred = began.elapsed();
-    assert!(hundred < first, "100 times the same took {hundred:?}, the first took {first:?}");
 }
 
 #[test]

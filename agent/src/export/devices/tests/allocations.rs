@@ -189,3 +189,14 @@ fn a_mismatch_that_comes_anew_counts_anew() {
     let attributes = [("stage", "allocation"), ("reason", "mismatch")];
     assert_eq!(telemetry.counter("warpgauge.mapping.failures", &attributes).get(), 2);
 }
+
+#[test]
+fn a_pod_whose_name_is_learned_meanwhile_counts_once() {
+    let (mut devices, telemetry) = devices();
+    give(&mut devices, of_pod("GPU-1", "b", Some("3c4d"), &[], false));
+    for (seconds, pod) in [(0..40, None), (40..90, Some("b"))] {
+        seconds.for_each(|second| listed(&mut devices, second, "GPU-2", &[process(601, Some("3c4d"), pod)]));
+    }
+    let attributes = [("stage", "allocation"), ("reason", "mismatch")];
+    assert_eq!(telemetry.counter("warpgauge.mapping.failures", &attributes).get(), 1);
+}

@@ -95,6 +95,28 @@ fn processes_of_a_workload_are_added_up_and_end_with_the_last() {
 }
 
 #[test]
+fn memory_of_a_pod_whose_name_is_learned_goes_on_under_it() {
+    let (mut devices, _) = devices();
+    let list = |pod: Option<&str>| {
+        let one =
+            GpuProcess { pid: Pid(1), memory: Some(10), sm_utilization: None, context: GpuContext::Compute };
+        let list = GpuProcesses { hw_id: "GPU-1".into(), processes: vec![one] };
+        let item = Fact::Reading(Signal::Processes { at: mono(1), processes: Box::new(list) });
+        let pod = pod.map(str::to_owned);
+        let workload = Workload { pod_uid: Some("p".into()), pod, ..Workload::default() };
+        Attributed { item, processes: vec![(Pid(1), Known::Is(Process { workload, ..Process::default() }))] }
+    };
+    devices.push(&list(None));
+    let (nameless, named) = ("k8s.pod.uid=p", "k8s.pod.uid=p k8s.pod.name=train-0");
+    let [nameless, named] = [nameless, named].map(|whose| format!("gpu.process.memory.usage {whose}"));
+    let start = Some(0);
+    assert_eq!(shown(&mut devices, 10), [(nameless.clone(), start, 10, Value::Count(10))]);
+    devices.push(&list(Some("train-0")));
+    let want = [(nameless, None, 20, Value::End), (named, start, 20, Value::Count(10))];
+    assert_eq!(shown(&mut devices, 20), want);
+}
+
+#[test]
 fn beyond_the_limits_series_are_refused_and_counted() {
     let telemetry = Telemetry::default();
     let mut devices = Devices::new(wall(0), Limits { per_metric: 1, total: 10 }, telemetry.clone());

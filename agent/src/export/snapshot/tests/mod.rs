@@ -3,6 +3,7 @@
 //! In: hand-made facts. Out: assertions on the batches. What can go wrong is what is tested.
 mod driver;
 mod ends;
+mod names;
 
 use super::*;
 use crate::export::point::{Point, Value};
