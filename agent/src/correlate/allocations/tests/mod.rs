@@ -5,7 +5,7 @@
 mod any_answer;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::fixtures::{gpu, grant, mig};
 use super::*;
