@@ -9,9 +9,12 @@ use crate::rm::{MAJOR, of_device};
 
 /// `nvidia` copies the block before it looks at the command's number: a bad pointer is refused whatever that was.
 const EFAULT: i64 = -14;
-/// UVM's and the driver's own answer to a command that they do not know.
+/// UVM's answer to any command while the driver goes to sleep.
+const EAGAIN: i64 = -11;
+/// UVM's and the driver's own answer to a command that they do not know; and that of other drivers, which may be watched.
 const EINVAL: i64 = -22;
 const ENOTTY: i64 = -25;
+const ENOSYS: i64 = -38;
 
 /// What user space never sees: ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND and ERESTART_RESTARTBLOCK.
 #[inline(always)]
@@ -35,7 +38,7 @@ pub const fn counted_op(dev: u32, op: u32, ret: i64) -> u32 {
         0
     } else if of_device(dev) {
         op & 0xff
-    } else if major(dev) == MAJOR && !is_of_displays(op) {
+    } else if matches!(ret, EAGAIN | ENOSYS) || major(dev) == MAJOR && !is_of_displays(op) {
         0
     } else {
         op
@@ -72,7 +75,9 @@ mod tests {
 
     #[test]
     fn commands_that_nobody_knows_are_counted_as_one() {
-        for (ret, want) in [(0, 42), (-1, 42), (-5, 42), (-14, 0), (-22, 0), (-25, 0), (-512, 42)] {
+        for (ret, want) in
+            [(0, 42), (-1, 42), (-5, 42), (-14, 0), (-22, 0), (-25, 0), (-11, 0), (-38, 0), (-512, 42)]
+        {
             assert_eq!(counted_op(508 << 20, 42, ret), want, "{ret}");
         }
     }
@@ -91,6 +96,7 @@ mod tests {
         ] {
             assert_eq!(counted_op(major << 20 | minor, op, 0), want, "{major}:{minor} {op:#x}");
         }
+        assert_eq!(counted_op(195 << 20 | 255, 0xc020_462a, -11), 0x2a, "one of few numbers");
         let mut of_any_bits =
             (0..=u16::MAX).map(|bits| counted_op(195 << 20 | 255, u32::from(bits) << 16, 0));
         assert!(of_any_bits.all(|op| op == 0));

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::{Check, Verdict};
+use crate::model::plain::is_plain;
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -54,7 +55,7 @@ pub fn text(checks: &[Check], no_gpu: bool, mut out: impl Write) -> io::Result<(
 }
 
 fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_plain(c) { c } else { ' ' }).collect()
 }
 
 #[cfg(test)]

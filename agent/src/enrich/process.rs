@@ -2,13 +2,14 @@
 //!
 //! In: a pid of the host's namespace. Out: [`ProcessFacts`], or why there are none.
 //! Only files that never wait for the driver are read: no command line, no environment, no memory maps.
-//! What can go wrong: the process ends at any moment (`Gone`), or /proc is mounted with `hidepid` (`Gone` as well).
+//! What can go wrong: the process ends at any moment (`Gone`), or /proc is mounted with `hidepid` (`Denied`).
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 use crate::host::HostRoot;
+use crate::host::hidden::is_hidden;
 use crate::model::plain::is_plain;
 use crate::model::{Known, Pid, StartTicks};
 
@@ -32,6 +33,7 @@ pub fn read(root: &HostRoot, pid: Pid) -> Known<ProcessFacts> {
             Some((comm, start)) => Known::Is(ProcessFacts { start, comm, cgroups }),
             None => Known::Gone,
         },
+        Err(_) if is_hidden(root, pid) => Known::Denied,
         Err(e) => not_known(&e),
     }
 }

@@ -4,6 +4,7 @@
 //! The only place that knows where /proc, /sys and /dev are. Nothing here fails; opening the paths may.
 
 pub mod cgroup_hierarchy;
+pub mod hidden;
 mod own_file;
 pub mod pid_namespace;
 pub mod process_usage;

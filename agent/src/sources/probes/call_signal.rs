@@ -9,6 +9,7 @@ use warpgauge_ebpf::lock::number;
 use warpgauge_ebpf::rm::{ALLOC, CONTROL};
 
 use crate::model::call::{LockWait, RmCall};
+use crate::model::plain::is_plain;
 use crate::model::{
     Call, CallKind, Caller, CgroupId, DeviceNode, Edge, MonoNs, Pid, Signal, StartTicks, Tid,
 };
@@ -140,7 +141,7 @@ pub fn expected<'a>(call: &InFlight, own: &'a mut [u64; 1], dying: bool) -> Expe
 pub(super) fn printable(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default());
-    text.chars().filter(|c| !c.is_control()).collect()
+    text.chars().filter(|c| is_plain(*c)).collect()
 }
 
 #[cfg(test)]

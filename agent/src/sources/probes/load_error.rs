@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use aya::EbpfError;
 use aya::maps::MapError;
 use aya::programs::ProgramError;
+use rustix::io::Errno;
 use warpgauge_ebpf::attach::AttachError;
 use warpgauge_ebpf::prefix::LONGEST;
 
@@ -137,6 +138,11 @@ impl LoadError {
         Some(Lack { reason, what: self.to_string(), remedy })
     }
 
+    /// The process, or the machine, has no room for another open file.
+    pub fn lacks_descriptors(&self) -> bool {
+        is_of(self, &[Errno::MFILE, Errno::NFILE])
+    }
+
     /// It was a matter of rights.
     pub fn denied(&self) -> bool {
         match self {
@@ -158,10 +164,15 @@ impl LoadError {
 
 /// Only EPERM means rights: the verifier answers EACCES for a program it does not like.
 fn is_denied(error: &(dyn Error + 'static)) -> bool {
-    let not_permitted = rustix::io::Errno::PERM.raw_os_error();
+    is_of(error, &[Errno::PERM])
+}
+
+/// Whether the system's answer was one of these.
+fn is_of(error: &(dyn Error + 'static), answers: &[Errno]) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) == Some(not_permitted) {
+        let answer = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        if answers.iter().any(|of| Some(of.raw_os_error()) == answer) {
             return true;
         }
         cause = error.source();

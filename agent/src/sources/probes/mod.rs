@@ -244,6 +244,11 @@ impl Probes {
                     true => watch.look_for_majors(), // UVM has another one after each load
                     false => Ok(()),
                 },
+                Some(ended) = beside.join_next() => match ended {
+                    Ok(()) => Ok(()),
+                    // attempts to unload the driver would not be seen any more
+                    Err(error) => break LoadError::Interrupted(error.to_string()).exit(false),
+                },
                 // one at a time: what is due meanwhile comes in between
                 () = std::future::ready(()), if upkeep.has_plans() => {
                     tokio::task::block_in_place(|| upkeep.change_next(watch.attached()));

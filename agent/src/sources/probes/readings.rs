@@ -23,6 +23,7 @@ use super::tactics::{Choice, Probe};
 use super::thread_files::{Stat, ThreadFiles};
 use super::totals::Life;
 use super::watch::{Watch, ignore_absence, walk};
+use crate::host::hidden::is_hidden;
 use crate::host::{HostRoot, mono_now};
 use crate::model::signal::{SourceState, XID_REPORTS};
 use crate::model::{Pid, Signal, StartTicks, Tid};
@@ -172,7 +173,7 @@ fn is_gone(host: &HostRoot, files: &mut ThreadFiles, key: &HeldKey, held: &Held)
     match files.process(host, pid) {
         Ok(Some(stat)) if held.start_ns != 0 && StartTicks(stat.start) != start => true,
         Ok(Some(_)) => files.read(host, pid, Tid(key.tid)).gone,
-        Ok(None) => fs::metadata(&host.proc).is_ok(),
+        Ok(None) => fs::metadata(&host.proc).is_ok() && !is_hidden(host, pid),
         Err(_) => false,
     }
 }
@@ -200,7 +201,9 @@ impl OfNode<'_> {
         }
         let looked = match self.files.process(self.host, Pid(tgid)) {
             Ok(Some(Stat { start, parent, .. })) => (Life::Alive(StartTicks(start)), Some(parent)),
-            Ok(None) if fs::metadata(&self.host.proc).is_ok() => (Life::Gone, None),
+            Ok(None) if fs::metadata(&self.host.proc).is_ok() && !is_hidden(self.host, Pid(tgid)) => {
+                (Life::Gone, None)
+            }
             Ok(None) | Err(_) => (Life::Unknown, None),
         };
         self.known.insert(tgid, looked);

@@ -58,6 +58,9 @@ pub fn remedy(reason: &str) -> &'static str {
         "release_after_close" => "run a kernel from 6.6 on, or one with kprobes",
         "not_built" => "run `cargo xtask build-ebpf`, then build the agent again",
         "no_ioctl" => "see why the probe `ioctl` is off",
+        "no_descriptors" => {
+            "raise the limit of open files (LimitNOFILE, ulimit -n) to 1024 or more, and start again"
+        }
         "over_budget" => "raise `probes.budget`, or look for what calls the driver so often",
         _ => "the text is the kernel's own; if it helps nobody, report it",
     }
@@ -67,6 +70,7 @@ pub fn remedy(reason: &str) -> &'static str {
 fn reason(error: &LoadError) -> &'static str {
     match error {
         LoadError::Missing(_) => "not_built",
+        error if error.lacks_descriptors() => "no_descriptors",
         LoadError::Attach(AttachError::Define { source, .. }) => match source.kind() {
             io::ErrorKind::PermissionDenied => "not_permitted",
             io::ErrorKind::ReadOnlyFilesystem => "read_only",
@@ -104,6 +108,8 @@ mod tests {
             (define(12), "refused_by_kernel"),
             (open(13), "not_permitted"),
             (open(2), "refused_by_kernel"),
+            (open(24), "no_descriptors"),
+            (define(24), "no_descriptors"),
             (LoadError::Missing("kp_poll"), "not_built"),
         ] {
             let refusal = Refusal::by_kernel(Tactic::TracefsKprobe, &error);

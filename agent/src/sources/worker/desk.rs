@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use super::clean;
 use crate::host::mono_now;
 use crate::model::MonoNs;
+use crate::model::plain::is_plain;
 use crate::wire::order::{self, Request};
 use crate::wire::report::Answer;
 
@@ -155,7 +156,7 @@ impl Pending {
         };
         let paused = paused.filter(|_| answer.done && !answer.more);
         let (id, more) = (answer.id, answer.more);
-        answer.text.retain(|c| c == '\n' || !c.is_control());
+        answer.text.retain(|c| c == '\n' || is_plain(c));
         let lost = asker.answers.as_ref().is_some_and(|answers| answers.try_send(answer).is_err());
         if lost || !more {
             self.waiting.remove(&id);
