@@ -31,6 +31,17 @@ fn the_agent_runs_in_its_image_with_the_mounts_of_the_daemonset() {
     let mut command = Command::new(programs::xtask());
     command.args(["image", "run", "--instead", &format!("/var/lib/warpgauge={}", state.display())]);
     command.args(["--instead", &format!("/run/warpgauge={}", socket.display())]);
+    // the kubelet's folders, which this machine need not have
+    let folders = [
+        "/var/lib/kubelet/pod-resources",
+        "/var/lib/kubelet/device-plugins",
+        "/var/log/pods",
+        "/var/log/containers",
+    ];
+    for folder in folders {
+        let own = scratch.path().join(folder.trim_start_matches('/'));
+        command.args(["--instead", &format!("{folder}={}", own.display())]);
+    }
     command.arg("--program").arg(programs::agent());
     let mut agent = Setup::of(scratch.path(), command).start();
 

@@ -39,7 +39,10 @@ find "$root/usr/share/ca-certificates/mozilla" -name '*.crt' | LC_ALL=C sort | x
 rm -rf "$root/usr/share/doc" "$root/usr/share/man" "$root/usr/share/locale" "$root/usr/share/ca-certificates" \
     "$root/usr/share/gdb" "$root/usr/share/gcc" "$root"/usr/lib/*/gconv
 # Places that are mounted over; the file system itself is read-only.
-for place in proc sys dev tmp etc/warpgauge run/warpgauge run/nvidia/driver var/lib/warpgauge; do mkdir -p "$root/$place"; done
+for place in proc sys dev tmp etc/warpgauge run/warpgauge run/nvidia/driver var/lib/warpgauge \
+    var/lib/kubelet/pod-resources var/lib/kubelet/device-plugins var/log/pods var/log/containers; do
+    mkdir -p "$root/$place"
+done
 
 if [ -n "$program" ]; then
     install -D -m 755 "$program" "$root/usr/bin/warpgauge"
