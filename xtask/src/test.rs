@@ -67,7 +67,7 @@ impl Counts {
 /// The phases of testing, timed. In CI only those skips are allowed that may happen there.
 pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Counts> {
     phases.time("build-ebpf", 260, build_ebpf::run)?;
-    let collector = phases.time("collector", 280, || Ok(collector::build()))?;
+    let collector = phases.time("collector", 260, || Ok(collector::build()))?;
     phases.time("kubernetes", 120, || Ok((manifest_check::build(), kubelet_judge::build())))?;
     phases.time("image", 30, || Ok(image::build_if_possible()))?;
     phases.time("build", 360, || {
