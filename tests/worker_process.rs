@@ -113,7 +113,8 @@ fn a_library_that_hangs_while_it_is_loaded_holds_up_no_heartbeat_and_no_word_on_
             nvml_library: path(&scratch.path().join("none.so")),
             ..Configure::default()
         }));
-        let (mut said, mut beats) = (false, 0);
+        // A beat may fall between the end of NVML's call and the word on it: the word is due before the next.
+        let (mut said, mut due, mut beats) = (false, false, 0);
         while beats < 4 {
             match worker.next().unwrap() {
                 Kind::State(state) => said |= state.name == "nvml",
@@ -121,7 +122,8 @@ fn a_library_that_hangs_while_it_is_loaded_holds_up_no_heartbeat_and_no_word_on_
                 Kind::Heartbeat(beat) => {
                     beats += 1;
                     let is = |origin| beat.in_flight.iter().any(|c| c.origin == origin && c.call == "dlopen");
-                    assert!(is(1) && (said || is(2)), "{:?}", beat.in_flight);
+                    assert!(is(1) && (said || is(2) || !due), "{:?}", beat.in_flight);
+                    due |= !is(2);
                 }
                 _ => {}
             }
