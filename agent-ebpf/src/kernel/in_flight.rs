@@ -4,6 +4,8 @@
 //! What can go wrong: a full map, counted; an end without an entry (the call began before the agent did), ignored; an
 //! entry whose end was missed, counted and removed at the thread's next call, whose end would be taken for its own.
 
+use core::hint::black_box;
+
 use aya_ebpf::helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::programs::TracePointContext;
 use aya_log_ebpf::{debug, warn};
@@ -172,12 +174,22 @@ pub fn finish(key: &InFlightKey, entry: *const InFlight, ret: i64) -> Option<Slo
     // the driver's own function knows its device from the start
     let is_watched = call.kind != kind::OPEN || call.syscall == ANY_SYSCALL || resolve_open(&mut call, ret);
     let dur_ns = end_ns.wrapping_sub(call.enter_ns);
-    if call.flags & flags::RM_BLOCK != 0 && hear(&mut call, ret) {
-        answered(key.tid, &call, end_ns);
+    if call.flags & flags::RM_BLOCK != 0 {
+        let is_rms = hear(&mut call, ret);
+        let Rm { escape, code, status } = call.rm;
+        call.rm = Rm {
+            escape: forget(escape, end_ns),
+            code: forget(code, end_ns),
+            status: forget(status, end_ns),
+        };
+        if is_rms {
+            answered(key.tid, &call, end_ns);
+        }
     }
     if is_watched {
         let failed = failed(ret) || call.kind == kind::IOCTL && call.rm.failed();
-        count(&counted_by(&call, counted_op(call.dev, call.op, ret)), dur_ns, failed);
+        let op = forget(counted_op(call.dev, call.op, ret), end_ns);
+        count(&counted_by(&call, op), dur_ns, failed);
     }
     if is_watched && call.flags & flags::PATH_UNREAD != 0 {
         note(call.tgid, call.start_ns);
@@ -190,6 +202,13 @@ pub fn finish(key: &InFlightKey, entry: *const InFlight, ret: i64) -> Option<Slo
     let slow = Slow { dev: call.dev, op: call.op, dur_ns };
     report(&SlowCall { key: *key, end_ns, ret, call });
     Some(slow)
+}
+
+/// The same value, of which the verifier knows nothing any more. It walks all that follows once for each constant that
+/// a value may be, and whoever compared it with a dozen has left it a dozen. `by`: any number that it does not know.
+#[inline(always)]
+fn forget(value: u32, by: u64) -> u32 {
+    black_box(u64::from(value).wrapping_add(by)).wrapping_sub(by) as u32
 }
 
 /// What calls like this one are counted by.
