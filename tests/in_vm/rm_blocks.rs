@@ -151,7 +151,24 @@ fn without_any_kprobe_rm_is_heard_through_system_calls() {
     wait_row(&mut watched, "ioctl", "syscall_tracepoint");
     wait_row(&mut watched, "rm", "ioctl_block");
     check_requests(&mut watched, &PodCgroup::new(Version::V2, 77));
+    check_unread_open(&mut watched, &PodCgroup::new(Version::V2, 78));
     watched.terminate();
+}
+
+/// Nobody could read the path at its entry: that it is the driver's shows where the thread hangs.
+fn check_unread_open(watched: &mut Watched, pod: &PodCgroup) {
+    let mut caller = Caller::in_pod(pod, &[]);
+    Module::Nvidia.order("hang open 1 0 1");
+    caller.begin("unread-open /dev/nvidia1");
+    let begin = watched.wait_stall(&caller.pid(), "begin");
+    assert_eq!(begin.get("gpu.driver.call"), "open", "{begin:?}");
+    assert_eq!(begin.get("k8s.pod.uid"), pod.pod_uid, "{begin:?}");
+    Module::Nvidia.order("clear");
+    assert_eq!(caller.answer().value, Ok(0));
+    let end = watched.wait_stall(&caller.pid(), "end");
+    assert_eq!(end.get("gpu.driver.device"), "195:1", "{end:?}");
+    watched.wait_sum(DURATION, &[("k8s.pod.uid", &pod.pod_uid), ("gpu.driver.call", "open")], 1.0);
+    caller.end();
 }
 
 #[test]

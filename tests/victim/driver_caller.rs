@@ -6,9 +6,10 @@
 #![expect(clippy::print_stdout, reason = "it talks to the test through its standard output")]
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,7 +67,8 @@ impl Caller {
     /// after the call; `wrapped PATH ESCAPE SIZE [OFFSET=VALUE…] [OFFSET…]`, the same by `IOCTL_XFER_CMD`; `repeat TIMES PATH COMMAND [OFFSET=VALUE…]`; `crowd THREADS PATH COMMAND`, each thread in one call;
     /// `beside PATH COMMAND OTHER`, one OTHER call, and a second thread that calls COMMAND until that has returned;
     /// `mmap PATH`, then `touch` a page that was not touched yet, or `nested PATH COMMAND` with the block in one;
-    /// `poll PATH MILLISECONDS`; `exec`, which begins anew as the same process.
+    /// `poll PATH MILLISECONDS`; `unread-open PATH`, with the path on a page that is not in memory, as a program's literals
+    /// are at their first use; `exec`, which begins anew as the same process.
     fn call(&mut self, words: &[&str]) -> io::Result<i64> {
         match words {
             ["open", path] => {
@@ -115,6 +117,10 @@ impl Caller {
                 ioctl_at(self.file(path)?, number(command)?, page)
             }
             ["poll", path, timeout] => poll(self.file(path)?, number(timeout)?),
+            ["unread-open", path] => {
+                self.files.insert((*path).to_owned(), open_unread(path)?);
+                Ok(0)
+            }
             ["exec"] => Err(Command::new(std::env::current_exe()?).exec()),
             _ => Err(wrong(words)),
         }
@@ -223,6 +229,20 @@ fn map(file: &File) -> io::Result<usize> {
         libc::mmap(std::ptr::null_mut(), PAGE * PAGES, rights, libc::MAP_SHARED, file.as_raw_fd(), 0)
     };
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at.expose_provenance()) }
+}
+
+fn open_unread(path: &str) -> io::Result<File> {
+    let own = std::env::temp_dir().join(format!("driver-caller-{}", std::process::id()));
+    let written = CString::new(path)?.into_bytes_with_nul();
+    std::fs::write(&own, written)?;
+    let page = OpenOptions::new().read(true).write(true).open(&own).and_then(|file| map(&file));
+    std::fs::remove_file(&own)?;
+    let page = std::ptr::with_exposed_provenance(page?);
+    // SAFETY: the page is a mapping of a file that nobody else has and that ends the path with a 0; it is never removed.
+    let opened = checked(unsafe { libc::open(page, libc::O_RDWR | libc::O_CLOEXEC) })?;
+    let descriptor = opened.try_into().map_err(io::Error::other)?;
+    // SAFETY: a descriptor that the kernel has just given, and that nobody else has.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
 
 fn touch(page: usize) -> i64 {

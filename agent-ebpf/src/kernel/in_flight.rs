@@ -177,11 +177,8 @@ pub fn finish(key: &InFlightKey, entry: *const InFlight, ret: i64) -> Option<Slo
     if call.flags & flags::RM_BLOCK != 0 {
         let is_rms = hear(&mut call, ret);
         let Rm { escape, code, status } = call.rm;
-        call.rm = Rm {
-            escape: forget(escape, end_ns),
-            code: forget(code, end_ns),
-            status: forget(status, end_ns),
-        };
+        call.rm =
+            Rm { escape: forget(escape, end_ns), code: forget(code, end_ns), status: forget(status, end_ns) };
         if is_rms {
             answered(key.tid, &call, end_ns);
         }

@@ -18,7 +18,7 @@ use warpgauge::sources::probes::kernel::{Kernel, Support};
 use warpgauge::sources::probes::majors::Majors;
 use warpgauge::sources::probes::object::{Loaded, Settings};
 use warpgauge::sources::probes::offsets::Offsets;
-use warpgauge::sources::probes::reload::Loads;
+use warpgauge::sources::probes::reload::{Builds, Loads};
 use warpgauge::sources::probes::symbols::Symbols;
 use warpgauge::sources::probes::tactics::{self, PROBES, Probe, Tactic};
 use warpgauge_ebpf::ioctl_type::TypeSet;
@@ -105,7 +105,7 @@ impl Ground {
             settings,
             btf,
             kernel,
-            driver: Driver { symbols, loads },
+            driver: Driver { symbols, loads, builds: Builds::look(&host) },
             majors,
         })
     }

@@ -4,6 +4,7 @@
 //! What can go wrong: the kernel refuses a row although nothing spoke against it; the next one is tried, and the refusal
 //! is kept. A probe is attached as a whole or not at all.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::PathBuf;
 
@@ -13,12 +14,13 @@ use aya::programs::{Program, ProgramError};
 use warpgauge_ebpf::attach::{Attachment, to_kprobe_event, to_perf_kprobe, to_tracepoint, try_kprobe_event};
 
 use super::cost::Uses;
+use super::functions::Module;
 use super::groups::Group;
 use super::hooks::{Edge, Event, Hook, of_row};
 use super::kernel::Kernel;
 use super::load_error::LoadError;
 use super::refusal::Refusal;
-use super::reload::Loads;
+use super::reload::{Build, Builds, Loads};
 use super::symbols::Symbols;
 use super::tactics::{Choice, Facts, Probe, Tactic, choose};
 
@@ -29,6 +31,8 @@ pub struct Driver {
     pub symbols: Symbols,
     /// Its loads.
     pub loads: Loads,
+    /// Their builds.
+    pub builds: Builds,
 }
 
 /// Everything at work. What is dropped is detached.
@@ -45,6 +49,8 @@ pub struct Attached {
     rm_from_block: Array<MapData, u32>,
     /// Probes that came off their events since it was asked last: what they began has no end.
     came_off: Vec<Probe>,
+    /// The builds that the kernel has taken events of while they were loaded, by event.
+    taken: BTreeMap<(Module, String), Build>,
 }
 
 /// Where events are.
@@ -89,8 +95,8 @@ impl Attached {
     ) -> Result<Self, LoadError> {
         let tracefs = kernel.tracefs.clone().ok_or(LoadError::NoTracefs)?;
         let ground = Ground { tracefs, cpu: kernel.first_cpu, pmu: kernel.kprobe_pmu, group };
-        let (probes, always, came_off) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { probes, always, programs, ground, sure, sure_kinds: 0, rm_from_block, came_off })
+        let (probes, always, came_off, taken) = Default::default();
+        Ok(Self { probes, always, programs, ground, sure, sure_kinds: 0, rm_from_block, came_off, taken })
     }
 
     /// Attaches a program that belongs to no probe.
@@ -133,8 +139,12 @@ impl Attached {
                 last = Some(error);
                 continue;
             }
-            match (self.replace(choice, hooks), tactic) {
-                (Ok(()), _) | (Err(_), None) => return last,
+            match (self.replace(choice, &hooks), tactic) {
+                (Ok(()), _) => {
+                    self.remember(&hooks, driver);
+                    return last;
+                }
+                (Err(_), None) => return last,
                 (Err(error), Some(tactic)) => {
                     tried.push(Refusal::by_kernel(tactic, &error));
                     last = Some(error);
@@ -165,7 +175,7 @@ impl Attached {
     /// The choice was to leave them off, or the kernel refuses them.
     pub fn arm(&mut self, probe: Probe, hooks: &[Hook]) -> Result<(), LoadError> {
         let chosen = self.choices().find(|choice| choice.probe == probe && choice.tactic.is_some()).cloned();
-        self.replace(chosen.ok_or(LoadError::Off(probe.name()))?, hooks.to_vec())
+        self.replace(chosen.ok_or(LoadError::Off(probe.name()))?, hooks)
     }
 
     /// Detaches them.
@@ -222,13 +232,16 @@ impl Attached {
     }
 
     /// A kprobe event that was made before its module was loaded may have been refused since, and nobody was told. What
-    /// is not attached yet is refused when it is.
+    /// is not attached yet is refused when it is. What was taken of this build before is taken again: a try holds the
+    /// module for a moment, in which it cannot be unloaded.
     fn prove(&self, hooks: &[Hook], driver: &Driver) -> Result<(), LoadError> {
-        for hook in hooks {
-            let Event::KprobeEvent { module, function, edge: Edge::Entry } = &hook.event else { continue };
+        for hook in hooks.iter().filter(|hook| !hook.optional) {
+            let Some((module, function)) = hook.enters() else { continue };
             let attached =
                 self.probes.iter().flat_map(|at_work| &at_work.hooks).any(|(known, _)| known == hook);
-            if attached && !hook.optional && driver.symbols.is_loaded(*module) {
+            let build = driver.builds.of(module);
+            let is_known = build.is_some() && self.taken.get(&(module, function.to_owned())) == build;
+            if attached && !is_known && driver.symbols.is_loaded(module) {
                 let mut event = self.ground.group.event(module.name(), function, Edge::Entry);
                 event.name.push_str("_try");
                 try_kprobe_event(&self.ground.tracefs, &event)?;
@@ -237,9 +250,18 @@ impl Attached {
         Ok(())
     }
 
+    /// They are at work, and the kernel was asked while their modules were loaded: now, or when they were proved.
+    fn remember(&mut self, hooks: &[Hook], driver: &Driver) {
+        for (module, function) in hooks.iter().filter(|hook| !hook.optional).filter_map(Hook::enters) {
+            if let Some(build) = driver.builds.of(module).filter(|_| driver.symbols.is_loaded(module)) {
+                self.taken.insert((module, function.to_owned()), build.clone());
+            }
+        }
+    }
+
     /// What is attached for a probe becomes these hooks: what is among them already stays, the new come before the old
     /// go. On an error all is as it was.
-    fn replace(&mut self, choice: Choice, hooks: Vec<Hook>) -> Result<(), LoadError> {
+    fn replace(&mut self, choice: Choice, hooks: &[Hook]) -> Result<(), LoadError> {
         let probe = choice.probe;
         let at = self.probes.iter().position(|at_work| at_work.choice.probe == probe).unwrap_or_else(|| {
             self.probes.push(AtWork { choice: Choice { tactic: None, ..choice.clone() }, hooks: Vec::new() });
@@ -251,7 +273,7 @@ impl Attached {
         let mut fresh = AtWork { choice, hooks: Vec::new() };
         // an entry without its return would wait for an end that nobody sees
         let mut left_out: Vec<&str> = Vec::new();
-        for hook in &hooks {
+        for hook in hooks {
             let function = hook.event.function();
             let out = hook.optional && left_out.contains(&function);
             if out || at_work.hooks.iter().any(|(known, _)| known == hook) {

@@ -73,6 +73,14 @@ impl Hook {
         Self { program, event: Event::Tracepoint(event), optional: false }
     }
 
+    /// The function at whose entry a kprobe event of tracefs puts it.
+    pub fn enters(&self) -> Option<(Module, &str)> {
+        match &self.event {
+            Event::KprobeEvent { module, function, edge: Edge::Entry } => Some((*module, function)),
+            Event::KprobeEvent { .. } | Event::Tracepoint(_) | Event::PerfKprobe { .. } => None,
+        }
+    }
+
     /// Whether it sees ends of calls.
     pub fn is_end(&self) -> bool {
         match &self.event {

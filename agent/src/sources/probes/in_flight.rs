@@ -34,6 +34,9 @@ pub trait Node {
 
     /// The thread's entry as it is at this moment.
     fn entry(&mut self, key: &InFlightKey) -> Option<InFlight>;
+
+    /// Whether the thread of an entry is seen in a function of the driver.
+    fn is_in_driver(&mut self, key: &InFlightKey, call: &InFlight) -> bool;
 }
 
 /// The slow calls that were announced and have not ended.
@@ -124,11 +127,7 @@ impl Tracker {
         nest.sort_unstable_by_key(|(key, call)| (call.enter_ns, key.layer));
         nest.retain(|(key, call)| {
             let old_enough = now.since(MonoNs(call.enter_ns)).is_some_and(|age| age >= self.slow);
-            if old_enough && call.flags & flags::PATH_UNREAD != 0 {
-                self.look_at_unread(key, call, node);
-                return false;
-            }
-            old_enough
+            old_enough && (!is_unread(call) || self.is_the_drivers(key, call, node))
         });
         for (key, call) in nest.iter() {
             self.announce(*key, call, now, names, emit);
@@ -150,7 +149,7 @@ impl Tracker {
         for (key, call) in entries.iter().filter(|(_, call)| is_of(kinds, call)) {
             self.over.push((*key, *call));
             // an open of an unread path is mostly none of ours
-            if call.flags & flags::PATH_UNREAD == 0 {
+            if !is_unread(call) {
                 self.close_lost(now, key, call, names, emit);
             }
         }
@@ -235,12 +234,19 @@ impl Tracker {
         }
     }
 
-    /// An open without a name may be of any file: nothing is said of it before its end tells, but it must not stay.
-    fn look_at_unread(&mut self, key: &InFlightKey, call: &InFlight, node: &mut impl Node) {
+    /// An open without a name may be of any file: nothing is said of it before its end tells, unless it hangs in the
+    /// driver; and it must not stay.
+    fn is_the_drivers(&mut self, key: &InFlightKey, call: &InFlight, node: &mut impl Node) -> bool {
+        let announced = self.calls.get(key).is_some_and(|known| same(&known.call, call));
+        // the thread may have gone on to another call while it was looked at
+        if announced || node.is_in_driver(key, call) && is_still(key, call, node) {
+            return true;
+        }
         let outside = node.look(key, call, None).state.inside == Inside::Outside;
         if outside && is_still(key, call, node) {
             self.over.push((*key, *call));
         }
+        false
     }
 
     /// A walk under which entries come and go may pass over one that is there all the time.
@@ -279,7 +285,8 @@ impl Tracker {
                 return true;
             }
             if known.missing {
-                lost.add(1);
+                // one that failed has no descriptor that would tell what it was of, and so no event
+                lost.add(u64::from(!is_unread(&known.call)));
                 emit(exit(now, None, key, &known.call, names));
             }
             !std::mem::replace(&mut known.missing, true)
@@ -313,6 +320,11 @@ fn is_still(key: &InFlightKey, call: &InFlight, node: &mut impl Node) -> bool {
 /// Work that a thread of the kernel does for whoever needs it: nobody hangs in it.
 fn is_the_kernels_own(call: &InFlight) -> bool {
     call.flags & flags::KERNEL_THREAD != 0
+}
+
+/// An open whose path's page was not in memory.
+fn is_unread(call: &InFlight) -> bool {
+    call.flags & flags::PATH_UNREAD != 0
 }
 
 /// A thread makes one call of a layer at a time, so thread and time name a call.

@@ -24,6 +24,7 @@ struct Scripted {
     map: Vec<(InFlightKey, InFlight)>,
     /// The layers it was looked at for.
     looked: Vec<u32>,
+    in_driver: bool,
 }
 
 impl Node for Scripted {
@@ -39,6 +40,10 @@ impl Node for Scripted {
     fn entry(&mut self, key: &InFlightKey) -> Option<InFlight> {
         self.map.iter().find(|(known, _)| known == key).map(|(_, call)| *call)
     }
+
+    fn is_in_driver(&mut self, _: &InFlightKey, _: &InFlight) -> bool {
+        self.in_driver
+    }
 }
 
 /// A tracker, and what it said: `enter 1000`, `thread 1300`, `exit 2000`, `lost 2000`.
@@ -46,12 +51,13 @@ struct Story {
     tracker: Tracker,
     said: Vec<String>,
     verdict: Inside,
+    in_driver: bool,
 }
 
 impl Story {
     fn new() -> Self {
         let tracker = Tracker::new(Duration::from_millis(250), Counter::default());
-        Self { tracker, said: Vec::new(), verdict: Inside::Inside }
+        Self { tracker, said: Vec::new(), in_driver: false, verdict: Inside::Inside }
     }
 
     /// Scans; gives the number of entries to delete.
@@ -72,7 +78,12 @@ impl Story {
         entries: &[(InFlightKey, InFlight)],
         then: &[(InFlightKey, InFlight)],
     ) -> (Vec<u32>, Vec<u32>) {
-        let mut node = Scripted { verdict: self.verdict, map: then.to_vec(), looked: Vec::new() };
+        let mut node = Scripted {
+            verdict: self.verdict,
+            map: then.to_vec(),
+            looked: Vec::new(),
+            in_driver: self.in_driver,
+        };
         let said = &mut self.said;
         let mut emit = |signal| said.push(words(&signal));
         let over = self.tracker.scan(MonoNs(now_ms * MS), entries, &Names::default(), &mut node, &mut emit);
@@ -243,6 +254,26 @@ fn an_open_of_an_unread_path_is_not_announced_but_does_not_stay() {
     assert_eq!(story.scan_then(9250, &[opening], &[]), 0);
     assert_eq!(story.scan(9500, &[opening]), 1);
     assert_eq!((story.said().as_str(), story.tracker.lost_returns.get()), ("", 0), "it may be of any file");
+}
+
+#[test]
+fn an_open_of_an_unread_path_is_announced_where_it_hangs_in_the_driver() {
+    let mut story = Story::new();
+    let opening = InFlight { kind: kind::OPEN, flags: flags::PATH_UNREAD, ..call(1000) };
+    story.in_driver = true;
+    assert_eq!(story.scan_then(1300, &[opening], &[]), 0);
+    assert_eq!(story.said(), "", "it went on to something else");
+    assert_eq!(story.scan(1550, &[opening]), 0);
+    assert_eq!(story.said(), "enter 1000, thread 1550");
+    // what it is in now is not asked again: it may be on its way out
+    story.in_driver = false;
+    assert_eq!(story.scan(1800, &[opening]), 0);
+    assert_eq!(story.said(), "thread 1800");
+    // it failed: there is no descriptor, and the kernel programs cannot tell what it was of
+    story.scan(2050, &[]);
+    story.scan(2300, &[]);
+    assert_eq!((story.said().as_str(), story.tracker.open()), ("lost 2300", 0));
+    assert_eq!(story.tracker.lost_returns.get(), 0);
 }
 
 /// An entry of a layer, as the map has it.

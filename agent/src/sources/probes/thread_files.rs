@@ -1,6 +1,6 @@
 //! What procfs shows of one thread: its state, its times, the system call it is in.
 //!
-//! In: /proc/PID/task/TID/{stat,syscall}, read into buffers that are used again. Out: [`Reading`].
+//! In: /proc/PID/task/TID/{stat,syscall,stack}, read into buffers that are used again. Out: [`Reading`].
 //! What can go wrong: every file may be refused or vanish; that is part of the answer, and never an error.
 
 use std::fmt::Write as _;
@@ -75,6 +75,12 @@ impl ThreadFiles {
         Reading { stat, syscall, gone: stat.is_none() && self.gone(host, pid, Some(tid)) }
     }
 
+    /// Whether the thread is asleep in a function of the driver's modules. Reading where it is takes CAP_SYS_ADMIN, and a
+    /// kernel that keeps track of stacks.
+    pub fn is_in_driver(&mut self, host: &HostRoot, pid: Pid, tid: Tid) -> bool {
+        self.file(host, pid, Some(tid), "stack").is_ok_and(has_frame_of_driver)
+    }
+
     /// Whether the system calls of other users' threads may be seen: CAP_SYS_PTRACE among the agent's own effective
     /// capabilities. (Process 1 may be refused all the same: it can have more of them.) Without procfs nothing is
     /// refused.
@@ -145,6 +151,15 @@ fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
+/// A frame of a module ends with its name in brackets; those of the driver begin all alike. Its first frame alone may be
+/// within the LONGEST bytes read, which is enough.
+fn has_frame_of_driver(stack: &str) -> bool {
+    stack.lines().filter_map(|frame| frame.strip_suffix(']')?.rsplit_once(" [")).any(|(_, module)| {
+        // kernels with STACKTRACE_BUILD_ID have a number behind the name
+        module.split(' ').next().is_some_and(|name| name == "nvidia" || name.starts_with("nvidia_"))
+    })
+}
+
 fn parse_syscall(text: &str) -> SyscallText {
     let mut fields = text.split_ascii_whitespace();
     let number = match fields.next() {
@@ -185,6 +200,23 @@ mod tests {
             ("-2", SyscallText::Unreadable),
         ] {
             assert_eq!(parse_syscall(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_frame_of_the_driver_is_told_from_others() {
+        let stack = |frame: &str| format!("[<0>] msleep+0x2d/0x40\n{frame}\n[<0>] chrdev_open+0xb2/0x220\n");
+        for (frame, want) in [
+            ("[<0>] nvidia_open+0x1f3/0x480 [nvidia]", true),
+            ("[<0>] uvm_open+0x21/0x60 [nvidia_uvm]", true),
+            ("[<0>] nvidia_open+0x1f3/0x480 [nvidia 0123456789abcdef0123456789abcdef01234567]", true),
+            ("[<0>] nvidia_open+0x1f3/0x480", false),
+            ("[<0>] open+0x1f3/0x480 [nvidiafb]", false),
+            ("[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]", false),
+            ("[nvidia]", false),
+            ("", false),
+        ] {
+            assert_eq!(has_frame_of_driver(&stack(frame)), want, "{frame}");
         }
     }
 

@@ -12,7 +12,7 @@ use super::attached::{Attached, Driver};
 use super::cost::{Budget, Step, by_probe};
 use super::groups::Group;
 use super::kernel::Kernel;
-use super::reload::Loads;
+use super::reload::{Builds, Loads};
 use super::report::{Report, UNMEASURED};
 use super::run_stats::Sampler;
 use super::symbols::Symbols;
@@ -83,7 +83,11 @@ impl Plan {
 /// What is loaded, and which functions it has. Takes some tenths of a second where a driver is loaded.
 pub fn look_at_driver(host: &HostRoot) -> Driver {
     let loads = Loads::look(host);
-    Driver { symbols: Symbols::look(&host.proc("kallsyms"), loads.modules()), loads }
+    Driver {
+        symbols: Symbols::look(&host.proc("kallsyms"), loads.modules()),
+        loads,
+        builds: Builds::look(host),
+    }
 }
 
 impl Upkeep {

@@ -352,6 +352,10 @@ impl Node for ThisNode<'_> {
     fn entry(&mut self, key: &InFlightKey) -> Option<InFlight> {
         self.in_flight.get(key, 0).ok()
     }
+
+    fn is_in_driver(&mut self, key: &InFlightKey, call: &InFlight) -> bool {
+        self.host_pids != Support::No && self.files.is_in_driver(self.host, Pid(call.tgid), Tid(key.tid))
+    }
 }
 
 /// A device was opened under a watched path, and its major is none that is watched.
