@@ -266,9 +266,9 @@ impl Exporter {
             }
         };
         // The mark of this run goes once it is known what became of the record of the gap before it.
-        let ended = async {
+        let ended = async |left: Left| {
             if let Some(session) = self.session {
-                session.end(deadline).await;
+                session.end(deadline, left.dropped > 0).await;
             }
         };
         let left = if let Some(otlp) = self.otlp {
@@ -277,7 +277,7 @@ impl Exporter {
             tokio::join!(otlp.finish(deadline, last, ended), printed).0
         } else {
             printed.await;
-            ended.await;
+            ended(Left::default()).await;
             Left::default()
         };
         Report { findings: self.findings, left }

@@ -1,7 +1,7 @@
-//! Whether the previous run ended on purpose.
+//! Whether the previous run ended on purpose, with all that it had delivered or kept.
 //!
-//! In: the state directory. Out: a [`Gap`] where the previous run was killed; what was only in its memory is lost, and
-//! that is reported instead of being passed over.
+//! In: the state directory. Out: a [`Gap`] where the previous run was killed, or had to drop what was left: what was only
+//! in its memory is lost, and that is reported instead of being passed over.
 //! The file `session` holds the boot and the time the run was last known to be alive; a run that ends on purpose
 //! removes it. Until the record of a gap is settled the file also says when that gap began, so that it is not forgotten
 //! when the run that reports it is killed as well.
@@ -102,9 +102,10 @@ impl Session {
         self.marked = asked.then_some(now.mono);
     }
 
-    /// The run ends on purpose. Waits for the disk, at most until the deadline.
-    pub async fn end(self, deadline: Instant) {
-        if self.owed.is_some() && !self.settled.get() {
+    /// The run ends on purpose. Waits for the disk, at most until the deadline. `lost`: records were neither delivered nor
+    /// kept.
+    pub async fn end(self, deadline: Instant, lost: bool) {
+        if lost || self.owed.is_some() && !self.settled.get() {
             return; // nobody has heard of the gap: the mark makes the next run report it
         }
         let (dir, errors) = (self.dir, self.errors.clone());
@@ -164,7 +165,7 @@ mod tests {
         let dir = TestDir::new();
         let (first, none) = begin(dir.path(), "boot", 5);
         assert_eq!(none, None);
-        first.end(soon()).await;
+        first.end(soon(), false).await;
         let (mut second, none) = begin(dir.path(), "boot", 6);
         assert_eq!(none, None);
         assert_eq!(file(&second, dir.path()).await, "boot 6\n");
@@ -174,6 +175,15 @@ mod tests {
         assert_eq!(file(&second, dir.path()).await, "boot 11\n");
         drop(second); // killed
         assert_eq!(begin(dir.path(), "next", 20).1, gap(11, true));
+    }
+
+    #[tokio::test]
+    async fn a_run_that_lost_records_at_its_end_leaves_a_gap() {
+        let dir = TestDir::new();
+        let (first, _) = begin(dir.path(), "boot", 5);
+        first.writer.settled().await;
+        first.end(soon(), true).await;
+        assert_eq!(begin(dir.path(), "boot", 9).1, gap(5, false));
     }
 
     #[tokio::test]
@@ -198,11 +208,11 @@ mod tests {
         let (fourth, seen) = begin(dir.path(), "next", 400);
         assert_eq!(seen, gap(301, false));
         fourth.writer.settled().await;
-        fourth.end(soon()).await;
+        fourth.end(soon(), false).await;
         let (fifth, seen) = begin(dir.path(), "next", 500);
         assert_eq!(seen, gap(301, false), "ended on purpose, but nobody heard of the gap");
         fifth.settled.settle();
-        fifth.end(soon()).await;
+        fifth.end(soon(), false).await;
         assert_eq!(begin(dir.path(), "next", 600).1, None);
     }
 
@@ -215,7 +225,7 @@ mod tests {
         session.alive(at(100));
         session.alive(at(200));
         let (errors, began) = (session.errors.clone(), Instant::now());
-        session.end(began + Duration::from_millis(50)).await;
+        session.end(began + Duration::from_millis(50), false).await;
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
         assert_eq!(errors.get(), 1);
         assert_eq!(fs::read_to_string(dir.path().join("session")).unwrap(), "boot 5\n");

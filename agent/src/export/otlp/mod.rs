@@ -18,7 +18,6 @@ pub mod spool;
 #[cfg(test)]
 mod tests;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,11 +105,11 @@ impl Otlp {
         self,
         deadline: Instant,
         last: impl FnOnce() -> Batch,
-        meanwhile: impl Future<Output = ()>,
+        meanwhile: impl AsyncFnOnce(Left),
     ) -> Left {
         let left = self.logs.finish(part(deadline, 0.6), part(deadline, 0.8)).await;
         self.metrics.offer(last());
-        tokio::join!(self.metrics.finish(deadline), meanwhile);
+        tokio::join!(self.metrics.finish(deadline), meanwhile(left));
         left
     }
 }

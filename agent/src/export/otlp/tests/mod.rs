@@ -76,7 +76,7 @@ impl Rig {
     }
 
     async fn finish(self, within: Duration) -> (Left, Setup) {
-        (self.otlp.finish(Instant::now() + within, Batch::default, async {}).await, self.setup)
+        (self.otlp.finish(Instant::now() + within, Batch::default, async |_| {}).await, self.setup)
     }
 
     /// The end while the collector is away: little time for it, and enough for the disk.

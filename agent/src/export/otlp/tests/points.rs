@@ -100,7 +100,7 @@ async fn the_last_points_know_what_became_of_the_last_records() {
         let acknowledged = setup.log("acknowledged");
         Batch { generation: 1, zeros: vec![], points: vec![point(&catalog::XID_ERRORS, 20, acknowledged)] }
     };
-    rig.otlp.finish(Instant::now() + DEADLINE, last, async {}).await;
+    rig.otlp.finish(Instant::now() + DEADLINE, last, async |_| {}).await;
     assert_eq!(times_and_values(&collector.metrics().await), [(20, 1)]);
     setup.accounts();
 }

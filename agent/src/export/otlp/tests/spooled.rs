@@ -125,7 +125,7 @@ async fn a_disk_and_a_collector_that_hang_do_not_hold_up_the_end() {
     let (began, within) = (Instant::now(), Duration::from_millis(300));
     let setup = rig.setup.clone();
     let last = || Batch { points: vec![points::point(&catalog::XID_ERRORS, 20, 1)], ..Batch::default() };
-    let left = rig.otlp.finish(began + within, last, async {}).await;
+    let left = rig.otlp.finish(began + within, last, async |_| {}).await;
     let took = began.elapsed();
     assert!(took < within * 4, "{took:?}");
     assert_eq!((left, errors.get()), (Left { spooled: 0, dropped: 1 }, 1));
