@@ -116,19 +116,14 @@ fn probes(mut section: Section, config: &mut Config, problems: &mut Problems) {
     let probes = &mut config.probes;
     set(&mut probes.enabled, section.switch("enabled", problems));
     if let Some((line, texts)) = section.texts("majors", problems) {
-        let mut majors = Vec::new();
-        for text in texts {
-            match text.value.parse::<u32>() {
-                Ok(major) => majors.push(major),
-                Err(_) => {
-                    problems.add(text.line, &text.path, format!("{}: must be from 1 to 4095", text.value));
-                }
-            }
-        }
-        if let Err(problem) = super::check_majors(&majors) {
+        if let Err(problem) = super::check_number_of_majors(texts.len()) {
             problems.add(line, "probes.majors", problem);
         }
-        probes.majors = Some(majors);
+        let mut parse = |text: document::Text| {
+            let major = super::parse_major(&text.value);
+            major.map_err(|problem| problems.add(text.line, &text.path, problem)).ok()
+        };
+        probes.majors = Some(texts.into_iter().filter_map(&mut parse).collect());
     }
     let prefix = section
         .parsed("open_prefix", problems, |text| super::check_open_prefix(text).map(|()| text.to_owned()));
@@ -262,7 +257,6 @@ mod tests {
             "1: host_values.enabled: 1: must be true or false",
             "2: probes.enabled: maybe: must be true or false",
             "2: probes.majors: x: must be from 1 to 4095",
-            "2: probes.majors: must name at least one major",
             "2: probes.cgroup: v3: must be auto, v1 or v2",
             "4: worker.dcgm: must be one value, not a list or a section",
             "6: worker.groups.fields: 99999: must be 1 to 65535, or a name such as DCGM_FI_DEV_SM_CLOCK",

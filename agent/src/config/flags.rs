@@ -32,7 +32,7 @@ pub struct Flags {
     pub probes: Option<Switch>,
     /// Watch these character-device majors instead of NVIDIA's, separated by commas
     #[arg(long, value_name = "N,…", value_delimiter = ',', env = "WARPGAUGE_PROBE_MAJORS")]
-    pub probe_majors: Option<Vec<u32>>,
+    pub probe_majors: Option<Vec<String>>,
     /// Hierarchy that the cgroup id is taken from [default: auto]
     #[arg(long, value_enum, env = "WARPGAUGE_CGROUP")]
     pub cgroup: Option<CgroupFlag>,
@@ -120,8 +120,10 @@ impl Flags {
             config.probes.enabled = probes == Switch::On;
         }
         if let Some(majors) = self.probe_majors {
-            super::check_majors(&majors).unwrap_or_else(|e| problems.push(format!("--probe-majors: {e}")));
-            config.probes.majors = Some(majors);
+            let mut problem = |problem| problems.push(format!("--probe-majors: {problem}"));
+            super::check_number_of_majors(majors.len()).unwrap_or_else(&mut problem);
+            let parse = |text: String| super::parse_major(&text).map_err(&mut problem).ok();
+            config.probes.majors = Some(majors.into_iter().filter_map(parse).collect());
         }
         if let Some(cgroup) = self.cgroup {
             config.probes.cgroup = cgroup.into();

@@ -256,17 +256,24 @@ fn check_budget(cpus: f64) -> Result<f64, String> {
     }
 }
 
-fn check_majors(majors: &[u32]) -> Result<(), String> {
+fn check_number_of_majors(number: usize) -> Result<(), String> {
     const MOST: usize = 8; // slots of the kernel program's table
-    match majors {
-        [] => Err("must name at least one major".to_owned()),
-        _ if majors.len() > MOST => Err(format!("{} majors: must be at most {MOST}", majors.len())),
-        _ if majors.iter().any(|m| !(1..4096).contains(m)) => Err("must be from 1 to 4095".to_owned()),
-        _ => Ok(()),
+    match number {
+        0 => Err("must name at least one major".to_owned()),
+        1..=MOST => Ok(()),
+        _ => Err(format!("{number} majors: must be at most {MOST}")),
     }
 }
 
+/// The kernel's majors have 12 bits; 0 is no device.
+fn parse_major(text: &str) -> Result<u32, String> {
+    let major = text.trim().parse().ok().filter(|major| (1..4096).contains(major));
+    major.ok_or_else(|| format!("{text}: must be from 1 to 4095"))
+}
+
 fn check_open_prefix(prefix: &str) -> Result<(), String> {
-    let right = prefix.starts_with("/dev/") && (6..=31).contains(&prefix.len());
-    right.then_some(()).ok_or_else(|| format!("{prefix}: must begin with /dev/ and have at most 31 bytes"))
+    let right = prefix.starts_with("/dev/") && (6..=31).contains(&prefix.len()) && !prefix.contains('\0');
+    right.then_some(()).ok_or_else(|| {
+        format!("{}: must begin with /dev/ and have at most 31 bytes, none of them 0", prefix.escape_debug())
+    })
 }

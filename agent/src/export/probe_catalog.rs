@@ -26,6 +26,12 @@ pub const STATIC: &[Metric] = &[
         "Driver calls whose return was not seen; their length is not in the histogram.",
         &[],
     ),
+    counter(
+        "warpgauge.probe.recursion_misses",
+        "{run}",
+        "Runs of kernel programs that the kernel left out because the CPU was in another one; from 5.12 on.",
+        &[],
+    ),
     gauge("warpgauge.probe.entries", "{entry}", "Entries in use of a kernel map.", &["map"]),
     gauge("warpgauge.probe.map.bytes", "By", "Kernel memory of all maps together.", &[]),
     counter(

@@ -74,19 +74,45 @@ fn totals<'a>(own: &Path, programs: impl Iterator<Item = (&'a str, RawFd)>) -> B
     programs.filter_map(total).collect()
 }
 
-/// Lines of a program's fdinfo: `run_time_ns:\t12`.
-fn parse(text: &str) -> Option<Total> {
-    let number = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line?.trim().parse().ok()
+/// How often programs were not run since they were loaded, because the CPU was in another one: what they would have seen
+/// is lost. The kernel counts it always, from 5.12 on.
+pub fn recursion_misses(own: &Path, programs: impl Iterator<Item = RawFd>) -> u64 {
+    let misses = |fd: RawFd| {
+        let text = fs::read_to_string(own.join("fdinfo").join(fd.to_string())).ok()?;
+        number(&text, "recursion_misses")
     };
-    Some(Total { time_ns: number("run_time_ns")?, runs: number("run_cnt")? })
+    programs.filter_map(misses).fold(0, u64::saturating_add)
+}
+
+fn parse(text: &str) -> Option<Total> {
+    Some(Total { time_ns: number(text, "run_time_ns")?, runs: number(text, "run_cnt")? })
+}
+
+/// A line of a program's fdinfo: `run_time_ns:\t12`.
+fn number(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line?.trim().parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::test_dir::TestDir;
+
+    #[test]
+    fn misses_are_those_of_all_programs() {
+        let dir = TestDir::new();
+        fs::create_dir_all(dir.path().join("fdinfo")).unwrap();
+        for (fd, text) in [
+            (7, "prog_type:\t2\nrecursion_misses:\t3\n"),
+            (8, "recursion_misses:\t18446744073709551615\n"),
+            (9, "prog_type:\t2\n"), // an older kernel
+        ] {
+            fs::write(dir.path().join(format!("fdinfo/{fd}")), text).unwrap();
+        }
+        let misses = |fds: &[RawFd]| recursion_misses(dir.path(), fds.iter().copied());
+        assert_eq!((misses(&[7, 9]), misses(&[7, 8]), misses(&[10])), (3, u64::MAX, 0));
+    }
 
     #[test]
     fn a_cost_is_what_was_added() {

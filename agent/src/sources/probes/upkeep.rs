@@ -14,7 +14,7 @@ use super::groups::Group;
 use super::kernel::Kernel;
 use super::reload::{Builds, Loads};
 use super::report::{Report, UNMEASURED};
-use super::run_stats::Sampler;
+use super::run_stats::{Sampler, recursion_misses};
 use super::symbols::Symbols;
 use super::tactics::Probe;
 use crate::host::{HostRoot, mono_now};
@@ -39,6 +39,10 @@ pub struct Upkeep {
     sampler: Option<Sampler>,
     budget: Budget,
     missed: BTreeMap<String, Missed>,
+    /// What the programs did not see because the CPU was in another one.
+    recursion: Counter,
+    /// Of programs that were loaded before these.
+    recursion_before: u64,
     telemetry: Telemetry,
     report: Report,
     /// It was said that nobody counts.
@@ -101,7 +105,10 @@ impl Upkeep {
         report: Report,
         telemetry: &Telemetry,
     ) -> Self {
+        let recursion = telemetry.counter("warpgauge.probe.recursion_misses", &[]);
         Self {
+            recursion_before: recursion.get(),
+            recursion,
             host,
             kernel,
             group,
@@ -130,6 +137,8 @@ impl Upkeep {
             None => {}
         }
         if self.beats.is_multiple_of(MISSED_EVERY) {
+            let misses = recursion_misses(&self.host.proc("self"), attached.loaded().map(|(_, fd)| fd));
+            self.recursion.raise_to(self.recursion_before.saturating_add(misses));
             self.count_missed(attached);
         }
         changed
