@@ -129,7 +129,7 @@ impl Attached {
         }
         loop {
             let choice = choose(probe, facts, &tried);
-            let row = |tactic| of_row(probe, tactic, &kernel.events, &driver.symbols, &driver.loads);
+            let row = |tactic| of_row(probe, tactic, kernel, &driver.symbols, &driver.loads);
             let tactic = choice.tactic;
             // the scheduler's is attached when it is asked for
             let hooks = tactic.filter(|_| probe != Probe::Scheduler).map(row).unwrap_or_default();

@@ -5,9 +5,10 @@
 //! What can go wrong: nothing; what a row cannot do without was asked for when it was chosen.
 
 use super::functions::{Function, Module};
+use super::kernel::Kernel;
 use super::reload::Loads;
 use super::symbols::{Place, Symbols};
-use super::tactics::{Probe, Tactic};
+use super::tactics::{CLOSE_RELEASES, Probe, Tactic};
 
 /// A program and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,9 +142,10 @@ pub fn tracepoints(probe: Probe) -> &'static [Hook] {
     }
 }
 
-/// What is to be attached for a probe in a row. `events`: the tracepoints that this kernel has.
-pub fn of_row(probe: Probe, tactic: Tactic, events: &[&str], symbols: &Symbols, loads: &Loads) -> Vec<Hook> {
-    let present = |hook: &&Hook| matches!(hook.event, Event::Tracepoint(event) if events.contains(&event));
+/// What is to be attached for a probe in a row.
+pub fn of_row(probe: Probe, tactic: Tactic, kernel: &Kernel, symbols: &Symbols, loads: &Loads) -> Vec<Hook> {
+    let present =
+        |hook: &&Hook| matches!(hook.event, Event::Tracepoint(event) if kernel.events.contains(&event));
     let tracepoints = tracepoints(probe).iter().filter(present).cloned();
     match tactic {
         Tactic::TracefsKprobe => {
@@ -179,8 +181,10 @@ pub fn of_row(probe: Probe, tactic: Tactic, events: &[&str], symbols: &Symbols, 
                 names.into_iter().filter_map(hook)
             });
             let entries: Vec<Hook> = entries.collect();
-            // without an entry every end would be looked at for nothing
-            let ends = tracepoints.filter(|hook| hook.is_end() && !entries.is_empty());
+            // without an entry every end would be looked at for nothing; and where the driver's release begins once
+            // `close` has returned, that return would be taken for the end of the one before
+            let has_ends = !entries.is_empty() && (probe != Probe::Close || kernel.release >= CLOSE_RELEASES);
+            let ends = tracepoints.filter(|hook| hook.is_end() && has_ends);
             ends.collect::<Vec<_>>().into_iter().chain(entries.iter().cloned()).collect()
         }
         Tactic::SyscallTracepoint | Tactic::SchedTracepoint => tracepoints.collect(),

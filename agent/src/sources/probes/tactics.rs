@@ -106,7 +106,7 @@ pub const PROBES: [Probe; 17] = [
 ];
 
 /// Below this, the driver's release function runs after `close` has returned: there would be nothing to measure.
-const CLOSE_RELEASES: (u32, u32) = (6, 6);
+pub(super) const CLOSE_RELEASES: (u32, u32) = (6, 6);
 
 impl Probe {
     /// The value of `probe` in metrics.

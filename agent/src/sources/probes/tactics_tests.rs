@@ -182,7 +182,7 @@ fn ends_are_attached_before_entries_and_nothing_twice() {
     {
         for probe in PROBES {
             for tactic in probe.table() {
-                let hooks = of_row(probe, *tactic, &kernel.events, symbols, &loads);
+                let hooks = of_row(probe, *tactic, &kernel, symbols, &loads);
                 let order: Vec<bool> = hooks.iter().map(Hook::is_end).collect();
                 assert!(order.is_sorted_by(|a, b| a >= b), "{probe:?}: {order:?}");
                 let twice = (1..hooks.len()).any(|at| hooks[..at].contains(&hooks[at]));
@@ -195,24 +195,32 @@ fn ends_are_attached_before_entries_and_nothing_twice() {
 #[test]
 fn a_row_comes_down_to_its_hooks() {
     let (kernel, none) = (kernel((6, 12)), Symbols::default());
+    let open = loaded(&[("nvidia_close", Module::Nvidia)]);
     let (loaded, no_loads) =
         (loaded(&[("rm_ioctl.isra.0", Module::Nvidia), ("nvidia_mmap", Module::Nvidia)]), Loads::default());
     let event =
         |edge, function: &str| Event::KprobeEvent { module: Module::Nvidia, function: function.into(), edge };
     let hook = |program, event| Hook { program, event, optional: false };
-    let hooks = of_row(Probe::Rm, Tactic::TracefsKprobe, &kernel.events, &loaded, &no_loads);
+    let hooks = of_row(Probe::Rm, Tactic::TracefsKprobe, &kernel, &loaded, &no_loads);
     let want = [
         hook("kr_rm_ioctl", event(Edge::Return { at_once: 4096 }, "rm_ioctl.isra.0")),
         hook("kp_rm_ioctl", event(Edge::Entry, "rm_ioctl.isra.0")),
     ];
     assert_eq!(hooks, want);
-    let hooks = of_row(Probe::Xid, Tactic::TracefsKprobe, &kernel.events, &none, &no_loads);
+    let hooks = of_row(Probe::Xid, Tactic::TracefsKprobe, &kernel, &none, &no_loads);
     assert_eq!(hooks, [hook("kp_report_error", event(Edge::Entry, "nv_report_error"))]);
     // perf's are made for the load that is there, and for none that is not
-    let mmap = |loads| of_row(Probe::Mmap, Tactic::PerfKprobe, &kernel.events, &loaded, &loads);
+    let mmap = |loads| of_row(Probe::Mmap, Tactic::PerfKprobe, &kernel, &loaded, &loads);
     assert_eq!(mmap(no_loads), []);
     let kprobe = Event::PerfKprobe { module: Module::Nvidia, function: "nvidia_mmap".into(), load: 41 };
     let want = [Hook::tracepoint("call_exit", "syscalls/sys_exit_mmap"), hook("kp_mmap", kprobe)];
     assert_eq!(mmap(Loads::of([Some(41), None])), want);
     assert_ne!(mmap(Loads::of([Some(42), None])), want);
+    // a close whose release begins once it has returned has no end of its own
+    let ends = |release: (u32, u32)| {
+        let kernel = Kernel { release, ..kernel.clone() };
+        let hooks = of_row(Probe::Close, Tactic::PerfKprobe, &kernel, &open, &Loads::of([Some(41), None]));
+        (hooks.len(), hooks.iter().filter(|hook| hook.is_end()).count())
+    };
+    assert_eq!([ends((6, 5)), ends((6, 6))], [(1, 0), (2, 1)]);
 }
