@@ -166,8 +166,10 @@ fn check_unread_open(watched: &mut Watched, pod: &PodCgroup) {
     Module::Nvidia.order("clear");
     assert_eq!(caller.answer().value, Ok(0));
     let end = watched.wait_stall(&caller.pid(), "end");
-    assert_eq!(end.get("gpu.driver.device"), "195:1", "{end:?}");
-    watched.wait_sum(DURATION, &[("k8s.pod.uid", &pod.pod_uid), ("gpu.driver.call", "open")], 1.0);
+    assert_eq!(end.get("gpu.driver.return"), "3", "{end:?}");
+    // its descriptor tells which device it was
+    let of = [("k8s.pod.uid", &*pod.pod_uid), ("gpu.driver.call", "open"), ("gpu.driver.device", "195:1")];
+    watched.wait_sum(DURATION, &of, 1.0);
     caller.end();
 }
 
