@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::export::places::Refusal;
 use crate::export::series::Limits;
 use crate::telemetry::{Counter, Telemetry};
 
@@ -29,7 +30,8 @@ impl Budget {
     /// Room for one more series, or a counted refusal.
     pub fn take(&mut self, metric: &'static str) -> bool {
         if !self.has_room(metric) {
-            let counter = || self.telemetry.counter("warpgauge.series.refused", &[("metric", metric)]);
+            let attributes = [("metric", metric), ("reason", Refusal::Limit.name())];
+            let counter = || self.telemetry.counter("warpgauge.series.refused", &attributes);
             self.refused.entry(metric).or_insert_with(counter).add(1);
             return false;
         }
@@ -88,7 +90,8 @@ mod tests {
         let mut budget = Budget::new(Limits { per_metric: 2, total: 3 }, telemetry.clone());
         let taken: Vec<bool> = ["a", "a", "a", "b", "b"].into_iter().map(|m| budget.take(m)).collect();
         assert_eq!(taken, [true, true, false, true, false]);
-        let refused = |m| telemetry.counter("warpgauge.series.refused", &[("metric", m)]).get();
+        let refused =
+            |m| telemetry.counter("warpgauge.series.refused", &[("metric", m), ("reason", "limit")]).get();
         assert_eq!((refused("a"), refused("b")), (1, 1));
         budget.give_back("a");
         assert!(budget.take("b"));

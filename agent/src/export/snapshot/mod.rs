@@ -157,7 +157,7 @@ impl Snapshot {
     /// clock has caught up. If that would take more than 5 minutes, this batch closes all series on the old time, and
     /// they begin anew, at 0, on the new one. Should just this batch be lost, so is what only it had.
     pub fn collect(&mut self, now: WallAnchor, interval: Duration, usage: Option<Usage>) -> Batch {
-        self.expire();
+        self.end_workloads();
         self.generation += 1;
         let ahead = Duration::from_nanos(self.collected.0.saturating_sub(now.wall.0));
         let at = WallNs(now.wall.0.max(self.collected.0.saturating_add(1)));
@@ -182,10 +182,17 @@ impl Snapshot {
         self.table.settle_zeros(generation);
     }
 
-    /// Ends the series of workloads that are over. Part of [`Self::collect`]; for agents that export no metrics.
+    /// Forgets workloads that are over; for agents that export no metrics, in the place of [`Self::collect`].
     pub fn expire(&mut self) {
-        if self.workloads.expire(self.latest) {
-            let workloads = &self.workloads;
+        self.end_workloads();
+        self.table.forget_ends();
+    }
+
+    fn end_workloads(&mut self) {
+        let expired = self.workloads.expire(self.latest, self.table.is_crowded());
+        let workloads = &self.workloads;
+        self.table.end_levels(|whose| workloads.is_over(whose));
+        if expired {
             self.table.retain(|whose| workloads.holds(whose));
         }
     }

@@ -110,7 +110,8 @@ fn more_allocations_than_the_budget_are_counted() {
     (0..120).for_each(|n| give(&mut devices, of_pod("GPU-1", &format!("p{n}"), None, &[], false)));
     (0..120).for_each(|n| give(&mut devices, of_pod("GPU-1", &format!("p{n}"), Some("u"), &[], false)));
     assert_eq!(series(&mut devices, 10).len(), 100);
-    assert_eq!(telemetry.counter("warpgauge.series.refused", &[("metric", NAME)]).get(), 40);
+    let refused = telemetry.counter("warpgauge.series.refused", &[("metric", NAME), ("reason", "limit")]);
+    assert_eq!(refused.get(), 40);
 }
 
 /// A process of a pod, by uid and name.

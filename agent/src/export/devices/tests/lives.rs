@@ -124,7 +124,8 @@ fn beyond_the_limits_series_are_refused_and_counted() {
     sample(&mut devices, 1, 140, int(70));
     sample(&mut devices, 2, 140, int(70));
     assert_eq!(collect(&mut devices, 10).len(), 1);
-    let refused = telemetry.counter("warpgauge.series.refused", &[("metric", "hw.temperature")]);
+    let refused =
+        telemetry.counter("warpgauge.series.refused", &[("metric", "hw.temperature"), ("reason", "limit")]);
     assert_eq!(refused.get(), 1, "once per series");
 }
 
