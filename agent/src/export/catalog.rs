@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::{device_catalog, driver_catalog, kubelet_catalog, probe_catalog};
+use super::{device_catalog, driver_catalog, kubelet_catalog, probe_catalog, workload_catalog};
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Kind {
 macro_rules! with_workload {
     ($($name:literal),*) => {
         &[$($name,)* "k8s.pod.uid", "k8s.namespace.name", "k8s.pod.name", "k8s.container.name",
-          "container.id", "process.linux.cgroup", "systemd.unit"]
+          "container.id", "process.linux.cgroup", "systemd.unit", "slurm.job.id"]
     };
 }
 pub(super) use with_workload;
@@ -302,6 +302,7 @@ pub fn all() -> &'static [Metric] {
         [
             CATALOG,
             driver_catalog::STATIC,
+            workload_catalog::STATIC,
             probe_catalog::STATIC,
             kubelet_catalog::STATIC,
             device_catalog::STATIC,

@@ -32,6 +32,7 @@ pub mod status_record;
 #[cfg(test)]
 mod tests;
 pub mod whose;
+pub mod workload_catalog;
 pub mod workloads;
 
 use std::io::Write;

@@ -123,6 +123,20 @@ impl Table {
         }
     }
 
+    /// Adds to a counter that is not of whole numbers; `by` is not negative.
+    pub fn add_part(
+        &mut self,
+        metric: &'static Metric,
+        key: Key,
+        at: MonoNs,
+        by: f64,
+        attributes: impl FnOnce() -> Attributes,
+    ) {
+        if let Some(Value::Double(total)) = self.value(metric, key, at, || Value::Double(0.0), attributes) {
+            *total += by;
+        }
+    }
+
     /// Moves a gauge up or down; it stops at 0.
     pub fn shift(
         &mut self,

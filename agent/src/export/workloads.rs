@@ -56,6 +56,13 @@ impl Workloads {
         whose
     }
 
+    /// The workload as it is shared, with all its names that are known; it was heard of.
+    pub fn known(&mut self, whose: Whose, at: MonoNs) -> Arc<Whose> {
+        let whose = self.shared(whose);
+        self.life(&whose, at);
+        whose
+    }
+
     /// A process of the workload was heard of; `last`: there is nothing more to come of it.
     pub fn heard(&mut self, whose: &Arc<Whose>, pid: Pid, last: bool, at: MonoNs) {
         let Some(life) = self.life(whose, at) else { return };

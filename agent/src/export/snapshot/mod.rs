@@ -3,6 +3,7 @@
 //! In: attributed facts. Out: [`Batch`]es, which the OTLP sender takes and a Prometheus page can take as well.
 //! A pure core: no clock and no channel. Nothing fails here; what is beyond the limits is refused and counted.
 
+mod accounts;
 mod driver;
 
 use std::collections::{BTreeSet, HashMap};
@@ -121,10 +122,17 @@ impl Snapshot {
                 }
                 self.devices.push(fact);
             }
+            Fact::Reading(Signal::Samples { .. }) => {
+                self.devices.push(fact);
+                self.share_energy();
+            }
+            Fact::Reading(Signal::Processes { at, processes }) => {
+                self.devices.push(fact);
+                let alive = self.devices.workloads_on(&processes.hw_id);
+                alive.for_each(|whose| self.workloads.touch(whose, *at));
+            }
             Fact::Reading(
                 Signal::Driver { .. }
-                | Signal::Samples { .. }
-                | Signal::Processes { .. }
                 | Signal::Health { .. }
                 | Signal::Allocation { .. }
                 | Signal::Source { .. },
@@ -218,15 +226,20 @@ impl Snapshot {
         self.table.record(&catalog::CALL_DURATION, key.clone(), at, &stats.latency, attributes);
         // The series begins with the first call, not with the first error: `increase()` needs a point before it.
         self.table.add(&catalog::CALL_ERRORS, key, at, stats.latency.errors, attributes);
+        self.driver_time(&whose, at, stats);
     }
 
     /// The workload of a process; where its name was not known before, its series get it.
     fn whose(&mut self, process: Option<&Process>, cgroup: Option<CgroupId>) -> Arc<Whose> {
         let whose = self.workloads.of(process, cgroup);
+        self.rename();
+        whose
+    }
+
+    fn rename(&mut self) {
         for renamed in self.workloads.renamed() {
             self.table.rename(&renamed);
         }
-        whose
     }
 
     fn vendor_calls(&mut self, calls: &VendorCalls, at: MonoNs) {

@@ -1,6 +1,7 @@
 //! Tests of the snapshot: facts in, points out, with every time given.
 //!
 //! In: hand-made facts. Out: assertions on the batches. What can go wrong is what is tested.
+mod accounts;
 mod driver;
 mod ends;
 mod names;
@@ -153,7 +154,9 @@ fn series_beyond_the_limit_are_refused_and_counted() {
     let refused = of_metric(&batch.points, "warpgauge.series.refused");
     let seen: Vec<_> = refused.iter().map(|p| (attributes(p), p.value.clone())).collect();
     let refused_of = |name: &str| (format!("metric={name} reason=limit"), Value::Count(2));
-    assert_eq!(seen, vec![refused_of("gpu.driver.call.duration"), refused_of("gpu.driver.call.errors")]);
+    let refused =
+        ["gpu.driver.call.duration", "gpu.driver.call.errors", "gpu.workload.driver.time"].map(refused_of);
+    assert_eq!(seen, refused);
 }
 
 #[test]
