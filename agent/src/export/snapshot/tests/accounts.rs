@@ -78,6 +78,9 @@ fn two_pods_on_one_gpu_have_a_series_each_and_the_sum_is_the_devices() {
     assert_eq!(workload(&batch, "sm.utilization"), [(p.clone(), half.clone()), (q.clone(), half)]);
     let joules = Value::Double(400.0);
     assert_eq!(workload(&batch, "energy"), [(p.clone(), joules.clone()), (q.clone(), joules)]);
+    for point in batch.points.iter().filter(|point| point.metric.name.starts_with("gpu.workload.")) {
+        assert!(point.attributes.iter().all(|(name, _)| point.metric.attributes.contains(name)), "{point:?}");
+    }
     let point = of_metric(&batch.points, "gpu.workload.energy")[0];
     assert_eq!((point.start, point.at), (Some(wall(0)), wall(2)), "of the counter's reading");
 
@@ -103,6 +106,8 @@ fn two_pods_on_one_gpu_have_a_series_each_and_the_sum_is_the_devices() {
         assert!(workload(&batch, "energy").iter().any(|(of, _)| *of == q), "it is idle, and alive");
     }
     assert_eq!(last, [Some(Value::Double(400.0)), Some(Value::End), None]);
+    let held = format!("{snapshot:?}");
+    assert!(held.contains("\"q\"") && !held.contains("\"p\""), "nothing of the ended pod is held: {held}");
 }
 
 #[test]
@@ -141,6 +146,28 @@ fn a_process_in_no_container_is_of_its_cgroup_unit_or_job() {
         (of("/system.slice/train.service systemd.unit=train.service"), Value::Count(1 << 20)),
     ];
     assert_eq!(workload(&batch, "memory.usage"), want);
+}
+
+#[test]
+fn clients_of_mps_have_their_own_and_the_server_its_memory() {
+    let mut snapshot = snapshot(Limits::default());
+    for second in 0..2 {
+        let mut fact = list(
+            second,
+            "GPU-1",
+            &[(1, Some("p"), 10, Some(1.0)), (2, Some("q"), 20, Some(1.0)), (3, Some("mps"), 1, None)],
+        );
+        let Fact::Reading(Signal::Processes { processes, .. }) = &mut fact.item else { panic!("a list") };
+        processes.processes.iter_mut().take(2).for_each(|client| client.context = GpuContext::Mps);
+        snapshot.push(&fact);
+        snapshot.push(&energy(second, "GPU-1", 100 * second as i64));
+    }
+    let batch = snapshot.collect(anchor(10), INTERVAL, None);
+    let of = |pod: &str| format!("hw.id=GPU-1 k8s.pod.uid={pod} container.id=c");
+    let joules = [row(&of("p"), Value::Double(50.0)), row(&of("q"), Value::Double(50.0))];
+    assert_eq!(workload(&batch, "energy"), joules, "they ran at the same time, 200 % of it");
+    let memory: Vec<_> = workload(&batch, "memory.usage").into_iter().map(|(of, _)| of).collect();
+    assert_eq!(memory, [of("mps"), of("p"), of("q")]);
 }
 
 #[test]
