@@ -22,7 +22,8 @@ pub fn to_markdown() -> String {
          Measured values of devices have the time of their sample and leave once per sample; the metrics of the single\n\
          fields are on [their own page](fields.md). A series that ends, because its device or its workload is gone or its\n\
          value is not there any more, sends one last point without a value (OTLP's \"no recorded value\"). Levels of a\n\
-         workload end with it; its sums are sent for five minutes more (half a minute where series are nearly too many).\n\n\
+         workload end with it; its sums are sent for five minutes more (half a minute where series are nearly too many),\n\
+         and end when their last value has arrived.\n\n\
          | name | kind | unit | attributes | meaning |\n|---|---|---|---|---|\n",
     );
     // The single fields' metrics are the last, and on a page of their own.

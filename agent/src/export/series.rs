@@ -4,7 +4,7 @@
 //! first value; the zero keeps its time until it is settled, so that it survives a collector that is away. A series
 //! whose workload got a name later ends under the old attributes, and goes on under the new ones from 0 at that moment:
 //! added up they count everything once. A series whose workload or device is over ends by OTLP's "no recorded value": a
-//! level at once, a sum after it has said its last value once more.
+//! level at once, a sum when its last value has arrived, so that a collector that is away misses nothing.
 //! What can go wrong: too many series; updates beyond the limit are refused and counted per metric and reason.
 
 use std::collections::{BTreeSet, HashMap};
@@ -45,9 +45,9 @@ pub struct Table {
     limits: Limits,
     telemetry: Telemetry,
     made: u64,
-    /// Series under attributes that they have no more, by the generation of their last point.
-    former: Vec<(u64, Series)>,
-    /// Sums that are over and say their last value in the next batch.
+    /// Series that go on under other attributes, and sums that are over: they end when their last point has arrived.
+    former: Vec<Former>,
+    /// Sums that are over since the latest collection.
     leaving: Vec<(Id, Series)>,
     /// Series that end in the next batch.
     ended: Vec<(Id, Series)>,
@@ -56,6 +56,17 @@ pub struct Table {
     /// Times of the two latest collections.
     collected: WallNs,
     collected_before: WallNs,
+}
+
+/// What waits until its last point has arrived.
+#[derive(Debug)]
+struct Former {
+    /// Generation of the last point.
+    since: u64,
+    id: Id,
+    series: Series,
+    /// Its workload is over; until it ends it has its place, so that those that wait are bounded.
+    has_place: bool,
 }
 
 /// Metric and key.
@@ -153,10 +164,10 @@ impl Table {
 
     /// Ends every series whose workload is not to be kept; should it come back, it begins anew with a later start.
     pub fn retain(&mut self, keep: impl Fn(&Arc<Whose>) -> bool) {
-        let over = self.take_out(|key, _| key.whose().is_some_and(|whose| !keep(whose)));
-        let (levels, sums): (Vec<_>, Vec<_>) = over.into_iter().partition(|(_, series)| series.is_level());
+        let is_over = |key: &Key| key.whose().is_some_and(|whose| !keep(whose));
+        let levels = self.take_out(|key, series| series.is_level() && is_over(key));
         self.ended.extend(levels);
-        self.leaving.extend(sums);
+        self.leaving.extend(self.series.extract_if(|(_, key), _| is_over(key)));
     }
 
     /// Ends the levels of workloads that are over: nothing is left to be at any level.
@@ -175,7 +186,11 @@ impl Table {
 
     /// Nobody is to be told of series that are over.
     pub fn forget_ends(&mut self) {
-        (self.leaving, self.ended) = (Vec::new(), Vec::new());
+        self.ended.clear();
+        let former = self.former.drain(..).filter(|former| former.has_place).map(|former| former.id);
+        for (metric, key) in former.chain(self.leaving.drain(..).map(|(id, _)| id)) {
+            self.places.give_back(metric, key.whose());
+        }
     }
 
     /// Most of the places are taken.
@@ -220,8 +235,8 @@ impl Table {
     ///
     /// A series with samples since the previous collection gets the time of the latest one, any other `at`, and so does
     /// one whose sample came late; no point is earlier than the one before it of its series, nor later than `at`. A zero
-    /// lies one `interval` before the first point. The last points of renamed series are among the zeros until they are
-    /// settled; then their series end.
+    /// lies one `interval` before the first point. The last points of renamed series, and of sums whose workload is over,
+    /// are among the zeros until they are settled; then their series end.
     pub fn collect(
         &mut self,
         now: WallAnchor,
@@ -234,33 +249,35 @@ impl Table {
         let before = self.collected;
         let collection = Collection { now, at, before, earliest_zero, interval, generation };
         let (mut zeros, mut points) = (Vec::new(), Vec::with_capacity(self.series.len()));
-        for (id, series) in std::mem::take(&mut self.ended) {
-            // One that came back goes on under the same name.
-            if self.series.get(&id).is_none_or(|back| back.attributes != series.attributes) {
+        let Self { series: held, places, former, settled, .. } = self;
+        // One that came back goes on under the same name.
+        let mut end = |id: &Id, series: &Series| {
+            if held.get(id).is_none_or(|back| back.attributes != series.attributes) {
                 points.push((series.order, series.ending(at)));
             }
-        }
-        for (id, mut series) in std::mem::take(&mut self.leaving) {
+        };
+        self.ended.drain(..).for_each(|(id, series)| end(&id, &series));
+        former.extend(self.leaving.drain(..).map(|(id, mut series)| {
             series.advance(collection);
+            Former { since: generation, id, series, has_place: true }
+        }));
+        former.retain(|Former { since, id, series, has_place }| {
             zeros.extend(series.pending_zero());
-            points.push((series.order, series.point(series.last)));
-            self.ended.push((id, series));
-        }
-        let settled = self.settled;
-        self.former.retain(|(since, series)| {
-            zeros.extend(series.pending_zero());
-            let ends = *since <= settled || series.is_level();
+            let ends = since <= settled || series.is_level();
             if ends {
-                points.push((series.order, series.ending(at)));
+                end(id, series);
             } else {
                 zeros.push((*since, series.point(series.last)));
             }
+            if ends && *has_place {
+                places.give_back(id.0, id.1.whose());
+            }
             !ends
         });
-        let (mut renamed, room) = (Vec::new(), self.limits.total.saturating_sub(self.former.len()));
-        let mut all: Vec<&mut Series> = self.series.values_mut().collect();
-        all.sort_unstable_by_key(|series| series.order);
-        for series in all {
+        let (mut renamed, room) = (Vec::new(), self.limits.total.saturating_sub(former.len()));
+        let mut all: Vec<(&Id, &mut Series)> = held.iter_mut().collect();
+        all.sort_unstable_by_key(|(_, series)| series.order);
+        for (id, series) in all {
             series.advance(collection);
             zeros.extend(series.pending_zero());
             points.push((series.order, series.point(series.last)));
@@ -268,7 +285,8 @@ impl Table {
             if renamed.len() < room
                 && let Some(attributes) = series.renamed.take()
             {
-                renamed.push((generation, series.go_on_as(attributes, generation)));
+                let series = series.go_on_as(attributes, generation);
+                renamed.push(Former { since: generation, id: id.clone(), series, has_place: false });
             }
         }
         self.former.extend(renamed);
@@ -290,9 +308,7 @@ impl Table {
             series.zero = Zero::of_new(name, key);
             (series.start, series.last, series.sampled) = (start, start, None);
         }
-        // Their last points left.
-        self.former.clear();
-        self.forget_ends();
+        self.forget_ends(); // their last points left
         (self.collected, self.collected_before) = (start, start);
     }
 

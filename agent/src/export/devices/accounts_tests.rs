@@ -1,6 +1,8 @@
 //! Tests of the accounts of energy.
 //!
 //! In: readings and lists with every time given. Out: assertions on the shares. What can go wrong is what is tested.
+use proptest::prelude::*;
+
 use super::*;
 
 const GPU: &str = "GPU-1";
@@ -217,4 +219,66 @@ fn devices_and_workloads_are_bounded() {
     assert_eq!(accounts.devices.len(), Accounts::DEVICES_MAX);
     accounts.forget(GPU);
     assert_eq!(accounts.devices.len(), Accounts::DEVICES_MAX - 1);
+}
+
+/// One thing that happens so many milliseconds after the one before.
+#[derive(Clone, Debug)]
+enum Step {
+    List(Vec<(u8, Option<f64>)>),
+    /// By so many mJ the counter grew.
+    Grow(u32),
+    /// The counter began anew.
+    Anew,
+    Lack,
+    Down(Origin),
+}
+
+fn step() -> impl Strategy<Value = (u64, Step)> {
+    let used = (0..4u8, proptest::option::weighted(0.8, 0.0..=1.0));
+    let what = prop_oneof![
+        4 => proptest::collection::vec(used, 0..4).prop_map(Step::List),
+        4 => any::<u32>().prop_map(Step::Grow),
+        1 => Just(Step::Anew),
+        1 => Just(Step::Lack),
+        1 => prop_oneof![Just(Origin::Dcgm), Just(Origin::Nvml)].prop_map(Step::Down),
+    ];
+    (0..20_000u64, what)
+}
+
+proptest! {
+    /// Whatever comes in whatever order: nobody pays less than nothing, and all together no more than the device used.
+    #[test]
+    fn the_shares_are_never_more_than_the_device_used(steps in proptest::collection::vec(step(), 1..64)) {
+        let mut accounts = Accounts::new(&Telemetry::default());
+        let gpu: Arc<str> = GPU.into();
+        let (mut at, mut counter, mut used) = (MonoNs(0), 0i64, 0.0);
+        for (later, step) in steps {
+            at = at.after(Duration::from_millis(later));
+            let mut read = |value| {
+                accounts.read(&gpu, &Reading { at, field: COUNTER, value }, Origin::Dcgm);
+            };
+            match step {
+                Step::List(rows) => {
+                    let uses: Vec<_> = rows.iter().map(|(n, sm)| (pod(&n.to_string()), *sm)).collect();
+                    accounts.list(&gpu, uses.iter().map(|(whose, sm)| (whose, *sm)), at);
+                }
+                Step::Grow(by) => {
+                    counter += i64::from(by);
+                    used += f64::from(by) / 1_000.0;
+                    read(SampleValue::Int(counter));
+                }
+                Step::Anew => {
+                    counter = 0;
+                    read(SampleValue::Int(counter));
+                }
+                Step::Lack => read(SampleValue::Absent(Absence::Stale)),
+                Step::Down(origin) => accounts.lose_source(origin),
+            }
+            for share in accounts.shares() {
+                prop_assert!(share.joules >= 0.0, "{share:?}");
+                used -= share.joules;
+            }
+            prop_assert!(used > -1e-6, "{used} J more than there was");
+        }
+    }
 }

@@ -101,7 +101,9 @@ fn two_pods_on_one_gpu_have_a_series_each_and_the_sum_is_the_devices() {
     let mut last = Vec::new();
     for second in [302, 310, 320] {
         snapshot.push(&list(second, "GPU-1", &[(3, Some("q"), 10, None)]));
-        let batch = snapshot.collect(anchor(second), INTERVAL, None);
+        let mut batch = snapshot.collect(anchor(second), INTERVAL, None);
+        snapshot.settle_zeros(batch.generation);
+        batch.points.extend(batch.zeros.drain(..).map(|(_, last)| last));
         last.push(workload(&batch, "energy").into_iter().find(|(of, _)| *of == p).map(|(_, value)| value));
         assert!(workload(&batch, "energy").iter().any(|(of, _)| *of == q), "it is idle, and alive");
     }

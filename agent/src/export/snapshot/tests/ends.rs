@@ -42,6 +42,12 @@ fn series_of_a_device_that_went_leave_once_more_and_end() {
 const CALLS: &str = "gpu.driver.call.duration";
 const ACTIVE: &str = "gpu.stall.active";
 
+/// The points that must arrive before the others, of calls.
+fn lasts(batch: &Batch) -> Vec<(Option<u64>, u64, String)> {
+    let points = batch.zeros.iter().map(|(_, point)| point.clone()).collect();
+    shown(&Batch { points, ..Batch::default() }, CALLS)
+}
+
 /// Start, time and value (a histogram's count) of the points of a metric; times in seconds.
 fn shown(batch: &Batch, name: &str) -> Vec<(Option<u64>, u64, String)> {
     let second = |at: WallNs| (at.0 - wall(0).0) / 1_000_000_000;
@@ -68,9 +74,19 @@ fn a_workload_that_is_over_says_its_last_value_once_more_and_ends() {
         assert_eq!(shown(&snapshot.collect(anchor(at), INTERVAL, None), CALLS).len(), 1, "{at}");
     }
     snapshot.push(&tick(300));
-    assert_eq!(shown(&snapshot.collect(anchor(300), INTERVAL, None), CALLS), [row(0, 300, "2")], "once more");
-    assert_eq!(shown(&snapshot.collect(anchor(310), INTERVAL, None), CALLS), [row(0, 310, "End")]);
-    assert_eq!(shown(&snapshot.collect(anchor(320), INTERVAL, None), CALLS), []);
+    let last = [row(0, 300, "2")];
+    for at in [300, 310] {
+        let batch = snapshot.collect(anchor(at), INTERVAL, None);
+        assert_eq!(
+            (shown(&batch, CALLS), lasts(&batch)),
+            (vec![], last.to_vec()),
+            "until it is known to be there"
+        );
+    }
+    snapshot.settle_zeros(4);
+    let batch = snapshot.collect(anchor(320), INTERVAL, None);
+    assert_eq!((shown(&batch, CALLS), lasts(&batch)), (vec![row(0, 320, "End")], vec![]));
+    assert_eq!(shown(&snapshot.collect(anchor(330), INTERVAL, None), CALLS), []);
     let Snapshot { table, workloads, .. } = &snapshot;
     assert!(format!("{table:?} {workloads:?}").find("pod_uid: Some").is_none(), "{table:?} {workloads:?}");
 }
@@ -83,7 +99,13 @@ fn a_workload_that_comes_back_goes_on_with_a_later_start_and_without_an_end() {
     snapshot.push(&tick(300));
     snapshot.collect(anchor(300), INTERVAL, None);
     snapshot.push(&of(calls(2, 3, 1, false), 2, "p"));
-    assert_eq!(shown(&snapshot.collect(anchor(310), INTERVAL, None), CALLS), [row(300, 310, "1")]);
+    for at in [310, 320] {
+        let batch = snapshot.collect(anchor(at), INTERVAL, None);
+        assert_eq!((shown(&batch, CALLS), lasts(&batch)), (vec![row(300, at, "1")], vec![row(0, 300, "2")]));
+    }
+    snapshot.settle_zeros(4);
+    let batch = snapshot.collect(anchor(330), INTERVAL, None);
+    assert_eq!((shown(&batch, CALLS), lasts(&batch)), (vec![row(300, 330, "1")], vec![]));
 }
 
 #[test]
@@ -92,7 +114,8 @@ fn what_an_interval_was_too_long_for_is_still_told() {
     snapshot.push(&at(2, of(calls(1, 3, 2, true), 1, "p")));
     snapshot.push(&tick(600));
     let batch = snapshot.collect(anchor(600), Duration::from_secs(600), None);
-    assert_eq!(shown(&batch, CALLS), [row(0, 2, "2")], "it came and went between two collections");
+    assert_eq!(lasts(&batch), [row(0, 2, "2")], "it came and went between two collections");
+    snapshot.settle_zeros(batch.generation);
     let batch = snapshot.collect(anchor(1_200), Duration::from_secs(600), None);
     assert_eq!(shown(&batch, CALLS), [row(0, 1_200, "End")]);
 }
@@ -112,6 +135,26 @@ fn a_level_ends_with_the_last_process_of_its_workload() {
     assert_eq!(level(&batch), ["End"]);
     assert_eq!(shown(&batch, "gpu.stall.time").len(), 1, "sums go on for a while");
     assert_eq!(level(&snapshot.collect(anchor(40), INTERVAL, None)), [] as [&str; 0]);
+}
+
+#[test]
+fn while_a_collector_is_away_the_ended_keep_their_places_and_lose_nothing() {
+    let telemetry = Telemetry::default();
+    let limits = Limits { per_metric: 4, total: 100 };
+    let mut snapshot = Snapshot::new(wall(0), Majors::new(None), limits, telemetry.clone());
+    (1..=4).for_each(|n| snapshot.push(&of(calls(n, 3, n, true), n, &format!("p{n}"))));
+    snapshot.push(&tick(300));
+    let batch = snapshot.collect(anchor(300), INTERVAL, None);
+    assert_eq!(lasts(&batch).len(), 4);
+    let hour = snapshot.collect(anchor(3_600), INTERVAL, None);
+    assert_eq!(lasts(&hour), lasts(&batch));
+    let refused = telemetry.counter("warpgauge.series.refused", &[("metric", CALLS), ("reason", "limit")]);
+    snapshot.push(&of(calls(5, 3, 1, false), 5, "p5"));
+    assert_eq!(refused.get(), 1, "bounded");
+    snapshot.settle_zeros(hour.generation);
+    assert_eq!(shown(&snapshot.collect(anchor(3_610), INTERVAL, None), CALLS).len(), 4, "their ends");
+    snapshot.push(&of(calls(5, 3, 1, false), 5, "p5"));
+    assert_eq!(shown(&snapshot.collect(anchor(3_620), INTERVAL, None), CALLS).len(), 1);
 }
 
 #[test]
@@ -155,9 +198,11 @@ fn a_greedy_workload_leaves_room_and_the_places_of_the_ended_are_used_again() {
     assert_eq!(refused("limit"), 1);
     snapshot.push(&at(21, call(1, 1, "greedy", false)));
     snapshot.push(&tick(32));
-    assert_eq!(held(&mut snapshot, 32), 100, "their last values, once more");
+    assert_eq!(held(&mut snapshot, 32), 25, "the last values of the others are on their way");
+    snapshot.settle_zeros(3);
+    assert_eq!(held(&mut snapshot, 42), 25);
     snapshot.push(&call(77, 1, "late", false));
-    assert_eq!((held(&mut snapshot, 42), refused("limit")), (26, 1), "the ended made room early");
+    assert_eq!((held(&mut snapshot, 52), refused("limit")), (26, 1), "the ended made room early");
 }
 
 #[test]
