@@ -164,6 +164,10 @@ fn calls_of_each_kind_are_counted_and_end_with_their_process() {
     let last = collector.points().into_iter().rfind(|p| p.name == DURATION).unwrap();
     assert!(last.start < last.time);
     assert_eq!(of_pod(DURATION, "ioctl", &device), Some(16.0), "up to the last export");
+    let of_pod = [("k8s.pod.uid", pod.pod_uid.as_str())];
+    let calls: f64 = collector.standing(DURATION, &of_pod).iter().map(|point| point.sum).sum();
+    let all = collector.latest("gpu.workload.driver.time", &of_pod).unwrap();
+    assert!(0.0 < all && (all - calls).abs() < 1e-9, "{all} s in the driver, {calls} s by call");
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub struct Point {
     pub start: u64,
     /// Its own time, ns since 1970.
     pub time: u64,
-    /// The value; for a histogram its count.
+    /// The value; for a histogram its count; not a number at the end of a series.
     pub value: f64,
     /// Sum of a histogram.
     pub sum: f64,
@@ -112,7 +112,10 @@ pub fn metrics(text: &str) -> Vec<Point> {
 }
 
 fn point(metric: &Value, point: &Value, resource: &Attributes) -> Point {
-    let value = ["asDouble", "asInt", "count"].iter().find_map(|key| float(&point[*key])).unwrap_or(f64::NAN);
+    // OTLP's flag "no recorded value": the series ends. A histogram would have the count 0 otherwise.
+    let ends = number(&point["flags"]) & 1 == 1;
+    let value = ["asDouble", "asInt", "count"].iter().find_map(|key| float(&point[*key]));
+    let value = value.filter(|_| !ends).unwrap_or(f64::NAN);
     let buckets = point.get("positive").map(|positive| {
         let offset = float(&positive["offset"]).unwrap_or(0.0) as i64;
         let counts = list(positive, "bucketCounts");

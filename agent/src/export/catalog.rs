@@ -1,13 +1,12 @@
 //! The one table of metrics: what is exported, in which unit, and what it means.
 //!
-//! In: nothing. Out: [`CATALOG`], from which the exporters take name, unit and kind, and [`to_markdown`], which makes
+//! In: nothing. Out: [`CATALOG`], from which the exporters take name, unit and kind, and [`super::metrics_page`] makes
 //! `docs/metrics.md`. What can go wrong: a series whose name is not in the table is not exported; a test finds it.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::LazyLock;
 
-use super::{device_catalog, driver_catalog, kubelet_catalog, probe_catalog};
+use super::{device_catalog, driver_catalog, kubelet_catalog, probe_catalog, workload_catalog};
 
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +52,7 @@ impl Kind {
 macro_rules! with_workload {
     ($($name:literal),*) => {
         &[$($name,)* "k8s.pod.uid", "k8s.namespace.name", "k8s.pod.name", "k8s.container.name",
-          "container.id", "process.linux.cgroup", "systemd.unit"]
+          "container.id", "process.linux.cgroup", "systemd.unit", "slurm.job.id"]
     };
 }
 pub(super) use with_workload;
@@ -189,7 +188,12 @@ pub const CATALOG: &[Metric] = &[
         &["reason"],
     ),
     counter("warpgauge.metric.exports", "{request}", "Metric requests by outcome.", &["outcome"]),
-    counter("warpgauge.series.refused", "{update}", "Updates of series beyond the limit.", &["metric"]),
+    counter(
+        "warpgauge.series.refused",
+        "{update}",
+        "Updates of series that are not held, by why: all places of the metric, or of all metrics together, are taken (limit), or the workload has its share (owner_limit): a third of what is free.",
+        &["metric", "reason"],
+    ),
     gauge("warpgauge.series", "{series}", "Series held, without the agent's own.", &["metric"]),
     counter(
         "warpgauge.restart.gaps",
@@ -298,6 +302,7 @@ pub fn all() -> &'static [Metric] {
         [
             CATALOG,
             driver_catalog::STATIC,
+            workload_catalog::STATIC,
             probe_catalog::STATIC,
             kubelet_catalog::STATIC,
             device_catalog::STATIC,
@@ -316,34 +321,6 @@ pub fn find(name: &str) -> Option<(usize, &'static Metric)> {
     all().get(index).map(|metric| (index, metric))
 }
 
-/// The text of `docs/metrics.md`.
-pub fn to_markdown() -> String {
-    let mut text = String::from(
-        "# Metrics\n\nMade from the catalogue by `cargo xtask docs`; do not edit.\n\n\
-         Counters and histograms are cumulative. Names that begin with `warpgauge.` are about the agent itself.\n\
-         `hw.id` is `GPU-…` or `MIG-…`; where it is not known, `gpu.pci.address` names the device.\n\
-         Of `container.id` and `process.linux.cgroup` a series has at most one. Names of pods and containers may be\n\
-         learned after a series has begun: it then ends, and goes on from 0 as a series with the names whose start is\n\
-         the time of the other's last point, so that both together count everything once.\n\n\
-         A point has the time of the latest sample in it, or of the export where nothing has changed since the export\n\
-         before; points about the agent itself have the time of the export. When the wall clock is set back by more\n\
-         than 5 minutes, all series begin anew.\n\n\
-         Measured values of devices have the time of their sample and leave once per sample; the metrics of the single\n\
-         fields are on [their own page](fields.md). A series that ends, because its device is gone or its value is not\n\
-         there any more, sends one last point without a value (OTLP's \"no recorded value\").\n\n\
-         | name | kind | unit | attributes | meaning |\n|---|---|---|---|---|\n",
-    );
-    // The single fields' metrics are the last, and on a page of their own.
-    let shown = all().len() - device_catalog::from_fields().len();
-    for metric in all().iter().take(shown) {
-        let attributes: Vec<String> = metric.attributes.iter().map(|a| format!("`{a}`")).collect();
-        let (name, kind, unit, help) = (metric.name, metric.kind.name(), metric.unit, metric.help);
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "| `{name}` | {kind} | `{unit}` | {} | {help} |", attributes.join(", "));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,16 +332,6 @@ mod tests {
             assert!(metric.help.ends_with('.') && !metric.help.contains('|'), "{}", metric.name);
         }
         assert_eq!(find("warpgauge.nothing"), None);
-    }
-
-    #[test]
-    fn docs_metrics_md_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(path, to_markdown()).unwrap();
-        }
-        let written = std::fs::read_to_string(path).unwrap_or_default();
-        assert_eq!(written, to_markdown(), "docs/metrics.md is old: run `cargo xtask docs`");
     }
 
     /// Names given to `counter(` and `gauge(` in a source text, without its tests.

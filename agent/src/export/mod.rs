@@ -11,9 +11,11 @@ pub mod devices;
 pub mod driver_catalog;
 pub mod findings;
 pub mod kubelet_catalog;
+pub mod metrics_page;
 pub mod otlp;
 pub mod own_logs;
 pub mod own_points;
+pub mod places;
 pub mod point;
 pub mod probe_catalog;
 pub mod record;
@@ -21,6 +23,7 @@ pub mod record;
 mod samples;
 pub mod series;
 pub mod series_key;
+mod series_state;
 pub mod session;
 pub mod snapshot;
 pub mod stalls;
@@ -29,6 +32,7 @@ pub mod status_record;
 #[cfg(test)]
 mod tests;
 pub mod whose;
+pub mod workload_catalog;
 pub mod workloads;
 
 use std::io::Write;

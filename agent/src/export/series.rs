@@ -3,16 +3,19 @@
 //! In: updates by key, with the time of their sample. Out: points. A series may ask for an explicit zero before its
 //! first value; the zero keeps its time until it is settled, so that it survives a collector that is away. A series
 //! whose workload got a name later ends under the old attributes, and goes on under the new ones from 0 at that moment:
-//! added up they count everything once.
-//! What can go wrong: too many series; updates beyond the limit are refused and counted per metric.
+//! added up they count everything once. A series whose workload or device is over ends by OTLP's "no recorded value": a
+//! level at once, a sum when its last value has arrived, so that a collector that is away misses nothing.
+//! What can go wrong: too many series; updates beyond the limit are refused and counted per metric and reason.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::catalog::{self, Metric};
+use super::places::{Places, Refusal};
 use super::point::{Point, Value};
 use super::series_key::Key;
+use super::series_state::{Collection, Series, Zero};
 use super::whose::Whose;
 use crate::model::{MonoNs, WallAnchor, WallNs};
 use crate::telemetry::{Attributes, Counter, Telemetry};
@@ -36,14 +39,18 @@ impl Default for Limits {
 /// All series but the agent's own.
 #[derive(Debug)]
 pub struct Table {
-    series: HashMap<(&'static str, Key), Series>,
-    held: HashMap<&'static str, usize>,
-    refused: HashMap<&'static str, Counter>,
+    series: HashMap<Id, Series>,
+    places: Places,
+    refused: HashMap<(&'static str, Refusal), Counter>,
     limits: Limits,
     telemetry: Telemetry,
     made: u64,
-    /// Series under attributes that they have no more, by the generation of their last point.
-    former: Vec<(u64, Series)>,
+    /// Series that go on under other attributes, and sums that are over: they end when their last point has arrived.
+    former: Vec<Former>,
+    /// Sums that are over since the latest collection.
+    leaving: Vec<(Id, Series)>,
+    /// Series that end in the next batch.
+    ended: Vec<(Id, Series)>,
     /// Generation up to which zeros and last points arrived.
     settled: u64,
     /// Times of the two latest collections.
@@ -51,60 +58,33 @@ pub struct Table {
     collected_before: WallNs,
 }
 
+/// What waits until its last point has arrived.
 #[derive(Debug)]
-struct Series {
-    metric: &'static Metric,
-    order: (usize, u64),
-    attributes: Arc<Attributes>,
-    start: WallNs,
-    value: Value,
-    zero: Zero,
-    /// From the next point on.
-    renamed: Option<Arc<Attributes>>,
-    /// Time of the latest sample since the latest collection; `None` where there was none.
-    sampled: Option<MonoNs>,
-    /// Time of the latest point.
-    last: WallNs,
+struct Former {
+    /// Generation of the last point.
+    since: u64,
+    id: Id,
+    series: Series,
+    /// Its workload is over; until it ends it has its place, so that those that wait are bounded.
+    has_place: bool,
 }
 
-/// The explicit zero that goes before the first value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Zero {
-    /// Not needed, or settled.
-    Done,
-    /// Wanted; its time is set by the first collection.
-    Wanted,
-    /// On its way since the batch of this generation.
-    Pending(u64),
-}
-
-impl Zero {
-    fn of_new(metric: &str, key: &Key) -> Self {
-        let wanted = ZERO_FIRST.contains(&metric) && !key.is_old() || key.is_failure();
-        if wanted { Self::Wanted } else { Self::Done }
-    }
-}
-
-/// Metrics whose new series begin with an explicit zero, since what they count is rare: `increase()` would miss the
-/// first one, which is often the only one.
-const ZERO_FIRST: &[&str] = &[
-    catalog::XID_ERRORS.name,
-    catalog::XID_BY_CODE.name,
-    catalog::STALL_COUNT.name,
-    catalog::STALL_TIME.name,
-];
+/// Metric and key.
+type Id = (&'static str, Key);
 
 impl Table {
     /// An empty table that counts from `start`.
     pub fn new(start: WallNs, limits: Limits, telemetry: Telemetry) -> Self {
         Self {
             series: HashMap::new(),
-            held: HashMap::new(),
+            places: Places::new(limits),
             refused: HashMap::new(),
             limits,
             telemetry,
             made: 0,
             former: Vec::new(),
+            leaving: Vec::new(),
+            ended: Vec::new(),
             settled: 0,
             collected: start,
             collected_before: start,
@@ -154,6 +134,20 @@ impl Table {
         }
     }
 
+    /// Adds to a counter that is not of whole numbers; `by` is not negative.
+    pub fn add_part(
+        &mut self,
+        metric: &'static Metric,
+        key: Key,
+        at: MonoNs,
+        by: f64,
+        attributes: impl FnOnce() -> Attributes,
+    ) {
+        if let Some(Value::Double(total)) = self.value(metric, key, at, || Value::Double(0.0), attributes) {
+            *total += by;
+        }
+    }
+
     /// Moves a gauge up or down; it stops at 0.
     pub fn shift(
         &mut self,
@@ -170,14 +164,38 @@ impl Table {
 
     /// Ends every series whose workload is not to be kept; should it come back, it begins anew with a later start.
     pub fn retain(&mut self, keep: impl Fn(&Arc<Whose>) -> bool) {
-        self.keep(|key| key.whose().is_none_or(&keep));
+        let is_over = |key: &Key| key.whose().is_some_and(|whose| !keep(whose));
+        let levels = self.take_out(|key, series| series.is_level() && is_over(key));
+        self.ended.extend(levels);
+        self.leaving.extend(self.series.extract_if(|(_, key), _| is_over(key)));
     }
 
-    /// Removes the series of devices that are gone, which have been collected.
+    /// Ends the levels of workloads that are over: nothing is left to be at any level.
+    pub fn end_levels(&mut self, is_over: impl Fn(&Arc<Whose>) -> bool) {
+        let over = self.take_out(|key, series| series.is_level() && key.whose().is_some_and(&is_over));
+        self.ended.extend(over);
+    }
+
+    /// Ends the series of devices that are gone, which have been collected.
     pub fn end_devices(&mut self, gone: &BTreeSet<String>) {
         if !gone.is_empty() {
-            self.keep(|key| key.device().is_none_or(|device| !gone.contains(device)));
+            let over = self.take_out(|key, _| key.device().is_some_and(|device| gone.contains(device)));
+            self.ended.extend(over);
         }
+    }
+
+    /// Nobody is to be told of series that are over.
+    pub fn forget_ends(&mut self) {
+        self.ended.clear();
+        let former = self.former.drain(..).filter(|former| former.has_place).map(|former| former.id);
+        for (metric, key) in former.chain(self.leaving.drain(..).map(|(id, _)| id)) {
+            self.places.give_back(metric, key.whose());
+        }
+    }
+
+    /// Most of the places are taken.
+    pub fn is_crowded(&self) -> bool {
+        self.places.is_crowded()
     }
 
     /// The workload has other names than those its series have. Those that no point was made of have them at once.
@@ -194,15 +212,12 @@ impl Table {
         }
     }
 
-    fn keep(&mut self, keep: impl Fn(&Key) -> bool) {
-        let held = &mut self.held;
-        self.series.retain(|(name, key), _| {
-            let kept = keep(key);
-            if let (false, Some(n)) = (kept, held.get_mut(name)) {
-                *n = n.saturating_sub(1);
-            }
-            kept
-        });
+    fn take_out(&mut self, is_over: impl Fn(&Key, &Series) -> bool) -> Vec<(Id, Series)> {
+        let over: Vec<_> = self.series.extract_if(|(_, key), series| is_over(key, series)).collect();
+        for ((metric, key), _) in &over {
+            self.places.give_back(metric, key.whose());
+        }
+        over
     }
 
     /// The zeros of batches up to `generation` arrived, or were refused for good.
@@ -220,8 +235,8 @@ impl Table {
     ///
     /// A series with samples since the previous collection gets the time of the latest one, any other `at`, and so does
     /// one whose sample came late; no point is earlier than the one before it of its series, nor later than `at`. A zero
-    /// lies one `interval` before the first point. The last points of renamed series are among the zeros until they are
-    /// settled; then their series end.
+    /// lies one `interval` before the first point. The last points of renamed series, and of sums whose workload is over,
+    /// are among the zeros until they are settled; then their series end.
     pub fn collect(
         &mut self,
         now: WallAnchor,
@@ -230,56 +245,57 @@ impl Table {
         generation: u64,
     ) -> (Vec<(u64, Point)>, Vec<Point>) {
         let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        // Later than any point of a series of the same name that has ended, in this run or the one before.
-        let earliest_zero = self.collected_before.0.saturating_add(1);
-        let mut all: Vec<&mut Series> = self.series.values_mut().collect();
-        all.sort_unstable_by_key(|series| series.order);
-        let (mut zeros, mut points) = (Vec::new(), Vec::with_capacity(all.len()));
-        let settled = self.settled;
-        self.former.retain(|(since, series)| {
-            if let Zero::Pending(since) = series.zero {
-                zeros.push((since, series.zero_point()));
+        let earliest_zero = WallNs(self.collected_before.0.saturating_add(1));
+        let before = self.collected;
+        let collection = Collection { now, at, before, earliest_zero, interval, generation };
+        let (mut zeros, mut points) = (Vec::new(), Vec::with_capacity(self.series.len()));
+        let Self { series: held, places, former, settled, .. } = self;
+        // One that came back goes on under the same name.
+        let mut end = |id: &Id, series: &Series| {
+            if held.get(id).is_none_or(|back| back.attributes != series.attributes) {
+                points.push((series.order, series.ending(at)));
             }
-            let ends = *since <= settled || series.metric.kind == catalog::Kind::Gauge;
-            let mut last = series.point(if ends { at } else { series.last });
+        };
+        self.ended.drain(..).for_each(|(id, series)| end(&id, &series));
+        former.extend(self.leaving.drain(..).map(|(id, mut series)| {
+            series.advance(collection);
+            Former { since: generation, id, series, has_place: true }
+        }));
+        former.retain(|Former { since, id, series, has_place }| {
+            zeros.extend(series.pending_zero());
+            let ends = since <= settled || series.is_level();
             if ends {
-                last.value = Value::End;
-                points.push(last);
+                end(id, series);
             } else {
-                zeros.push((*since, last));
+                zeros.push((*since, series.point(series.last)));
+            }
+            if ends && *has_place {
+                places.give_back(id.0, id.1.whose());
             }
             !ends
         });
-        let (mut renamed, room) = (Vec::new(), self.limits.total.saturating_sub(self.former.len()));
-        for series in all {
-            // A sample from before the series' previous point, or the previous collection, came late: its own time
-            // would squeeze points into one moment, which receivers of millisecond resolution refuse.
-            let floor = if series.zero == Zero::Wanted { self.collected } else { series.last };
-            let own = series.sampled.take().map(|sampled| now.wall(sampled));
-            let sampled = own.filter(|own| *own > floor).unwrap_or(at);
-            if series.zero == Zero::Wanted {
-                series.zero = Zero::Pending(generation);
-                series.start = WallNs(sampled.0.saturating_sub(interval).max(earliest_zero).min(at.0));
-                series.last = series.start;
-            }
-            if let Zero::Pending(since) = series.zero {
-                zeros.push((since, series.zero_point()));
-            }
-            series.last = WallNs(sampled.0.max(series.last.0.saturating_add(1)).min(at.0));
-            points.push(series.point(series.last));
+        let (mut renamed, room) = (Vec::new(), self.limits.total.saturating_sub(former.len()));
+        let mut all: Vec<(&Id, &mut Series)> = held.iter_mut().collect();
+        all.sort_unstable_by_key(|(_, series)| series.order);
+        for (id, series) in all {
+            series.advance(collection);
+            zeros.extend(series.pending_zero());
+            points.push((series.order, series.point(series.last)));
             // Where a collector is away for long, the names wait.
             if renamed.len() < room
                 && let Some(attributes) = series.renamed.take()
             {
-                renamed.push((generation, series.go_on_as(attributes, generation)));
+                let series = series.go_on_as(attributes, generation);
+                renamed.push(Former { since: generation, id: id.clone(), series, has_place: false });
             }
         }
         self.former.extend(renamed);
         (self.collected_before, self.collected) = (self.collected, at);
-        for (name, held) in &self.held {
-            self.telemetry.gauge("warpgauge.series", &[("metric", name)]).set(*held as u64);
+        for (name, held) in self.places.held() {
+            self.telemetry.gauge("warpgauge.series", &[("metric", name)]).set(held as u64);
         }
-        (zeros, points)
+        points.sort_by_key(|(order, _)| *order); // long runs are in order already
+        (zeros, points.into_iter().map(|(_, point)| point).collect())
     }
 
     /// Begins all series anew at `start`, which may lie before all points so far. What they held has been collected;
@@ -292,8 +308,7 @@ impl Table {
             series.zero = Zero::of_new(name, key);
             (series.start, series.last, series.sampled) = (start, start, None);
         }
-        // Their last points left.
-        self.former.clear();
+        self.forget_ends(); // their last points left
         (self.collected, self.collected_before) = (start, start);
     }
 
@@ -306,15 +321,15 @@ impl Table {
         attributes: impl FnOnce() -> Attributes,
     ) -> Option<&mut Value> {
         let key = (metric.name, key);
-        if !self.series.contains_key(&key) && !self.room(metric.name) {
-            let counter = || self.telemetry.counter("warpgauge.series.refused", &[("metric", metric.name)]);
-            self.refused.entry(metric.name).or_insert_with(counter).add(1);
+        if !self.series.contains_key(&key)
+            && let Err(refusal) = self.places.take(metric.name, key.1.whose())
+        {
+            self.refuse(metric.name, refusal);
             return None;
         }
         let zero = Zero::of_new(metric.name, &key.1);
         let series = self.series.entry(key).or_insert_with(|| {
             self.made += 1;
-            *self.held.entry(metric.name).or_default() += 1;
             Series {
                 metric,
                 order: (catalog::find(metric.name).map_or(usize::MAX, |(index, _)| index), self.made),
@@ -331,33 +346,9 @@ impl Table {
         Some(&mut series.value)
     }
 
-    fn room(&self, metric: &'static str) -> bool {
-        self.series.len() < self.limits.total
-            && self.held.get(metric).copied().unwrap_or(0) < self.limits.per_metric
-    }
-}
-
-impl Series {
-    fn point(&self, at: WallNs) -> Point {
-        let start = (self.metric.kind != catalog::Kind::Gauge).then_some(self.start);
-        let attributes = Arc::clone(&self.attributes);
-        Point { metric: self.metric, attributes, start, at, value: self.value.clone() }
-    }
-
-    /// Goes on under other attributes from where it is, and returns what it was: a sum counts from 0 again, which the
-    /// next collection tells, a level is what it is.
-    fn go_on_as(&mut self, attributes: Arc<Attributes>, generation: u64) -> Self {
-        let (value, zero) = match self.metric.kind {
-            catalog::Kind::Gauge => (self.value.clone(), Zero::Done),
-            _ => (self.value.zero(), Zero::Pending(generation + 1)),
-        };
-        let (metric, order, last) = (self.metric, self.order, self.last);
-        let (renamed, sampled) = (None, None);
-        let next = Self { metric, order, attributes, start: last, value, zero, renamed, sampled, last };
-        std::mem::replace(self, next)
-    }
-
-    fn zero_point(&self) -> Point {
-        Point { value: self.value.zero(), ..self.point(self.start) }
+    fn refuse(&mut self, metric: &'static str, refusal: Refusal) {
+        let attributes = [("metric", metric), ("reason", refusal.name())];
+        let counter = || self.telemetry.counter("warpgauge.series.refused", &attributes);
+        self.refused.entry((metric, refusal)).or_insert_with(counter).add(1);
     }
 }

@@ -21,6 +21,10 @@ pub enum Key {
     OffCpu(Arc<Whose>, Option<OffCpuReason>),
     /// What there is one of per node.
     Node,
+    /// Time of one workload in the driver.
+    DriverTime(Arc<Whose>),
+    /// Energy of one device for one workload.
+    Energy(Arc<Whose>, Arc<str>),
     /// Stalls of one workload by cause.
     Stall(Arc<Whose>, Cause),
     /// Calls of one function of a vendor's library, about one device or none.
@@ -47,6 +51,8 @@ impl Key {
             | Self::Rm(whose, ..)
             | Self::Lock(whose, ..)
             | Self::OffCpu(whose, _)
+            | Self::DriverTime(whose)
+            | Self::Energy(whose, _)
             | Self::Stall(whose, _) => Some(whose),
             Self::Xid { .. } | Self::VendorCall(..) | Self::Node => None,
         }
@@ -55,12 +61,13 @@ impl Key {
     /// The device whose end ends the series.
     pub fn device(&self) -> Option<&str> {
         match self {
-            Self::Xid { device, .. } => Some(device),
+            Self::Xid { device, .. } | Self::Energy(_, device) => Some(device),
             Self::VendorCall(_, _, device) => device.as_deref(),
             Self::Call(..)
             | Self::Rm(..)
             | Self::Lock(..)
             | Self::OffCpu(..)
+            | Self::DriverTime(_)
             | Self::Node
             | Self::Stall(..) => None,
         }

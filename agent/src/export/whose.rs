@@ -21,6 +21,8 @@ pub struct Whose {
     pub cgroup: Option<String>,
     /// `systemd.unit`, which the cgroup says.
     pub systemd_unit: Option<String>,
+    /// `slurm.job.id`, which the cgroup says.
+    pub slurm_job: Option<String>,
     /// What people call it.
     pub names: Names,
 }
@@ -71,6 +73,7 @@ impl Whose {
             container_id: workload.container_id.clone(),
             cgroup: process.cgroup.clone().filter(|_| workload.container_id.is_none()),
             systemd_unit: workload.systemd_unit.clone(),
+            slurm_job: workload.slurm_job.clone(),
             names: Names {
                 namespace: workload.namespace.clone(),
                 pod: workload.pod.clone(),
@@ -121,6 +124,7 @@ impl Whose {
             ("container.id", &self.container_id),
             ("process.linux.cgroup", &self.cgroup),
             ("systemd.unit", &self.systemd_unit),
+            ("slurm.job.id", &self.slurm_job),
         ];
         named.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect()
     }
@@ -132,7 +136,7 @@ impl Whose {
         others.cloned().chain(self.attributes()).collect()
     }
 
-    /// The unit follows from the cgroup.
+    /// Unit and job follow from the cgroup.
     fn identity(&self) -> (&Option<String>, &Option<String>, &Option<String>) {
         (&self.pod_uid, &self.container_id, &self.cgroup)
     }

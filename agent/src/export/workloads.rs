@@ -13,6 +13,8 @@ use crate::model::{CgroupId, MonoNs, Pid, Process};
 
 /// A collector must see the last values of a workload at least twice, even when one export fails.
 const LINGER: Duration = Duration::from_secs(300);
+/// Where there is hardly any room for the living, the ended make room sooner.
+const CROWDED: Duration = Duration::from_secs(30);
 /// After this long without a word, an end was missed.
 const SILENCE: Duration = Duration::from_secs(3_600);
 
@@ -35,6 +37,8 @@ struct Life {
     pids: HashSet<Pid>,
     /// Stalls that are open.
     stalls: u64,
+    /// All processes that were heard of have ended.
+    over: bool,
     heard: MonoNs,
 }
 
@@ -52,13 +56,29 @@ impl Workloads {
         whose
     }
 
+    /// The workload as it is shared, with all its names that are known; it was heard of.
+    pub fn known(&mut self, whose: Whose, at: MonoNs) -> Arc<Whose> {
+        let whose = self.shared(whose);
+        self.life(&whose, at);
+        whose
+    }
+
     /// A process of the workload was heard of; `last`: there is nothing more to come of it.
     pub fn heard(&mut self, whose: &Arc<Whose>, pid: Pid, last: bool, at: MonoNs) {
         let Some(life) = self.life(whose, at) else { return };
         if last {
-            life.pids.remove(&pid);
+            life.end(pid);
         } else if life.pids.len() < MOST_PIDS {
             life.pids.insert(pid);
+            life.over = false;
+        }
+    }
+
+    /// The workload, if it has a life here, still has processes.
+    pub fn touch(&mut self, whose: &Whose, at: MonoNs) {
+        if let Some(life) = self.lives.get_mut(whose) {
+            life.heard = life.heard.max(at);
+            life.over = false;
         }
     }
 
@@ -71,16 +91,21 @@ impl Workloads {
     /// A process ended; its last counts may still come.
     pub fn exited(&mut self, pid: Pid) {
         for life in self.lives.values_mut() {
-            life.pids.remove(&pid);
+            life.end(pid);
         }
     }
 
+    /// Whether all its processes ended, and with them whatever was at some level.
+    pub fn is_over(&self, whose: &Arc<Whose>) -> bool {
+        self.lives.get(whose).is_some_and(|life| life.over && life.stalls == 0)
+    }
+
     /// Forgets what has been over for long enough. Returns whether anything was forgotten.
-    pub fn expire(&mut self, now: MonoNs) -> bool {
-        let before = self.lives.len();
+    pub fn expire(&mut self, now: MonoNs, crowded: bool) -> bool {
+        let (before, linger) = (self.lives.len(), if crowded { CROWDED } else { LINGER });
         self.lives.retain(|_, life| {
             let quiet = now.since(life.heard).unwrap_or_default();
-            let over = life.pids.is_empty() && quiet >= LINGER;
+            let over = life.pids.is_empty() && quiet >= linger;
             life.stalls > 0 || !(over || quiet >= SILENCE)
         });
         let lives = &self.lives;
@@ -100,6 +125,7 @@ impl Workloads {
         let life = self.lives.entry(Arc::clone(whose)).or_insert_with(|| Life {
             pids: HashSet::new(),
             stalls: 0,
+            over: false,
             heard: at,
         });
         life.heard = life.heard.max(at);
@@ -131,6 +157,12 @@ impl Workloads {
     }
 }
 
+impl Life {
+    fn end(&mut self, pid: Pid) {
+        self.over |= self.pids.remove(&pid) && self.pids.is_empty();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,17 +178,36 @@ mod tests {
         workloads.heard(&whose, Pid(2), false, T0);
         assert!(Arc::ptr_eq(&whose, &workloads.of(Some(&process), Some(CgroupId(7)))));
         workloads.heard(&whose, Pid(1), true, T0);
-        assert!(!workloads.expire(T0.after(LINGER)), "one process is left");
+        assert!(!workloads.expire(T0.after(LINGER), false), "one process is left");
         workloads.exited(Pid(2));
-        assert!(workloads.expire(T0.after(LINGER)));
+        assert!(workloads.expire(T0.after(LINGER), false));
         assert!(!workloads.holds(&whose) && workloads.by_cgroup.is_empty());
 
         workloads.heard(&whose, Pid(1), false, T0);
-        assert!(!workloads.expire(T0.after(SILENCE.mul_f64(0.9))));
+        assert!(!workloads.expire(T0.after(SILENCE.mul_f64(0.9)), false));
         workloads.stalled(&whose, 1, T0);
-        assert!(!workloads.expire(T0.after(SILENCE)), "a hung call says nothing");
+        assert!(!workloads.expire(T0.after(SILENCE), false), "a hung call says nothing");
         workloads.stalled(&whose, -1, T0);
-        assert!(workloads.expire(T0.after(SILENCE)));
+        assert!(workloads.expire(T0.after(SILENCE), false));
+    }
+
+    #[test]
+    fn a_workload_is_over_with_its_last_process_and_its_last_stall() {
+        let mut workloads = Workloads::default();
+        let whose = Arc::new(Whose { pod_uid: Some("p".into()), ..Whose::default() });
+        workloads.heard(&whose, Pid(1), false, T0);
+        workloads.stalled(&whose, 1, T0);
+        assert!(!workloads.is_over(&whose));
+        workloads.exited(Pid(2));
+        workloads.exited(Pid(1));
+        assert!(!workloads.is_over(&whose), "the stall is open");
+        workloads.stalled(&whose, -1, T0);
+        assert!(workloads.is_over(&whose));
+        workloads.touch(&whose, T0);
+        assert!(!workloads.is_over(&whose), "somebody else saw a process");
+        workloads.touch(&Whose::default(), T0);
+        assert_eq!(workloads.lives.len(), 1, "only those that have series matter");
+        assert!(!workloads.expire(T0.after(CROWDED), false) && workloads.expire(T0.after(CROWDED), true));
     }
 
     #[test]
@@ -176,7 +227,7 @@ mod tests {
         assert!(Arc::ptr_eq(&workloads.current(&nameless), &named));
         assert_eq!(workloads.renamed().count(), 0);
         workloads.heard(&named, Pid(1), true, T0);
-        assert!(workloads.expire(T0.after(LINGER)) && !workloads.holds(&named), "one life under both");
+        assert!(workloads.expire(T0.after(LINGER), false) && !workloads.holds(&named), "one life under both");
     }
 
     #[test]

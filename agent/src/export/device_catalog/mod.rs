@@ -64,7 +64,7 @@ pub const FIELD_ABSENT: Metric = metric(
     "gpu.field.absent",
     Kind::Gauge,
     "1",
-    "1 while a field that is watched has no value, and why. Its own series sends nothing meanwhile.",
+    "1 while a field that is watched has no value, and why. Its own series sends nothing meanwhile. `gpu.field` is DCGM's name of the field; `gpu.workload.energy` or `gpu.workload.sm.utilization` where the device has workloads and what these are made of is not told.",
     &[
         "hw.id",
         "hw.type",

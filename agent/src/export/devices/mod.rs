@@ -4,6 +4,7 @@
 //! catalogue. Device series never name a pod.
 //! A pure core: no clock and no channel. What can go wrong: too many series; they are refused and counted.
 
+pub mod accounts;
 pub mod allocations;
 pub mod budget;
 pub mod cell;
@@ -22,6 +23,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::accounts::{Accounts, Share};
 use self::allocations::Allocations;
 use self::budget::Budget;
 use self::identity::Identities;
@@ -30,9 +32,11 @@ use self::processes::Processes;
 use self::series::Moment;
 use self::standing::{Placed, Standing};
 use self::subject::SubjectSeries;
-use super::device_catalog::NVLINK_INFO;
+use super::device_catalog::{FIELD_ABSENT, NVLINK_INFO};
 use super::point::{Point, Value};
 use super::series::Limits;
+use super::whose::Whose;
+use super::workload_catalog;
 use crate::model::signal::{DeviceState, SourceState};
 use crate::model::{
     Absence, Attributed, Fact, Gpu, MonoNs, Origin, Part, Samples, Signal, Subject, WallAnchor, WallNs,
@@ -64,6 +68,7 @@ pub struct Devices {
     leaving: Vec<(Subject, SubjectSeries)>,
     identities: Identities,
     processes: Processes,
+    accounts: Accounts,
     allocations: Allocations,
     mismatches: Mismatches,
     standing: Standing,
@@ -82,6 +87,7 @@ impl Devices {
             leaving: Vec::new(),
             identities: Identities::new(&telemetry),
             processes: Processes::default(),
+            accounts: Accounts::new(&telemetry),
             allocations: Allocations::default(),
             mismatches: Mismatches::new(&telemetry),
             standing: Standing::default(),
@@ -107,6 +113,21 @@ impl Devices {
             }
         };
         series.take(samples, at, &mut self.budget);
+        if samples.subject.part == Part::Whole {
+            for reading in samples.readings.iter().filter(|reading| reading.field == accounts::COUNTER) {
+                self.accounts.read(&samples.subject.hw_id, reading, samples.origin);
+            }
+        }
+    }
+
+    /// What was shared out among workloads since this was last asked.
+    pub fn shares(&mut self) -> Vec<Share> {
+        self.accounts.shares()
+    }
+
+    /// The workloads on a device.
+    pub fn workloads_on(&self, hw_id: &str) -> impl Iterator<Item = &Whose> {
+        self.processes.uses(hw_id).map(|(whose, _)| whose)
     }
 
     /// Books what is said about devices and sources.
@@ -129,6 +150,7 @@ impl Devices {
                 let given = (self.identities.parent(&processes.hw_id), &self.allocations);
                 self.mismatches.take(fact, processes, given, *at);
                 self.processes.take(fact, processes, &mut self.budget);
+                self.accounts.list(&processes.hw_id, self.processes.uses(&processes.hw_id), *at);
             }
             Signal::Allocation { allocation, .. } => self.allocations.take(allocation, &mut self.budget),
             Signal::Source { source, .. } => self.source(source),
@@ -188,6 +210,7 @@ impl Devices {
         };
         self.identities.collect(moment, self.start, texts, &mut self.standing, &mut out);
         self.processes.collect(moment, self.start, &mut self.standing, &mut out);
+        self.lacks(moment, &mut out);
         self.allocations.collect(moment, self.start, &mut self.standing, &mut out);
         self.standing.finish(at, &mut out);
         self.collected = at;
@@ -205,11 +228,32 @@ impl Devices {
         self.subjects.values_mut().for_each(|series| series.restart(start));
     }
 
+    /// What workloads on a device use and no library tells.
+    fn lacks(&mut self, moment: Moment, out: &mut Placed) {
+        for (hw_id, has_use) in self.processes.devices() {
+            let is_instance = self.identities.parent(hw_id).is_some();
+            let energy = self.accounts.absence(hw_id, is_instance, moment.now.mono);
+            let sm = (is_instance && !has_use).then_some(Absence::NotSupported);
+            for (metric, reason) in [(&workload_catalog::SM, sm), (&workload_catalog::ENERGY, energy)] {
+                let Some(reason) = reason else { continue };
+                let attributes = Arc::new(vec![
+                    ("hw.id", hw_id.to_string()),
+                    ("hw.type", self.identities.kind(hw_id).to_owned()),
+                    ("gpu.field", metric.name.to_owned()),
+                    ("gpu.absence.reason", reason.name().to_owned()),
+                ]);
+                let times = (self.start, moment.at);
+                self.standing.put(&FIELD_ABSENT, &attributes, Value::Count(1), times, out);
+            }
+        }
+    }
+
     fn state(&mut self, hw_id: &str, state: DeviceState) {
         self.identities.set_state(hw_id, state);
         match state {
             DeviceState::Gone => {
                 self.processes.forget(hw_id, &mut self.budget);
+                self.accounts.forget(hw_id);
                 self.mismatches.forget(hw_id);
                 for (subject, mut series) in self.subjects.extract_if(|subject, _| *subject.hw_id == *hw_id) {
                     series.free(&mut self.budget);
@@ -219,6 +263,7 @@ impl Devices {
             }
             DeviceState::Lost => {
                 self.processes.forget(hw_id, &mut self.budget);
+                self.accounts.lose(hw_id, Absence::DeviceLost);
                 let of = self.subjects.iter_mut().filter(|(subject, _)| *subject.hw_id == *hw_id);
                 of.for_each(|(_, series)| series.lose(Absence::DeviceLost, None));
             }
@@ -258,6 +303,7 @@ impl Devices {
         for series in self.subjects.values_mut() {
             series.lose(Absence::SourceDown, Some(origin));
         }
+        self.accounts.lose_source(origin);
         if origin == Origin::Nvml {
             self.processes.forget_all(&mut self.budget);
         }

@@ -1,7 +1,8 @@
 //! What workloads have of each device: memory and share of the multiprocessors.
 //!
-//! In: the list of a device's processes, attributed. Out: one series per device and workload; processes of one workload
-//! are added up, since a process id per series would never end. What can go wrong: more workloads than the budget.
+//! In: the list of a device's processes, attributed. Out: one series per device and workload, of each metric; processes
+//! of one workload are added up, since a process id per series would never end.
+//! What can go wrong: more workloads than the budget.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use super::standing::{Placed, Standing};
 use crate::export::device_catalog::{PROCESS_MEMORY, PROCESS_SM};
 use crate::export::point::Value;
 use crate::export::whose::{Whose, process_of};
+use crate::export::workload_catalog;
 use crate::model::signal::GpuProcesses;
 use crate::model::{Attributed, Fact, WallNs};
 use crate::telemetry::Attributes;
@@ -24,6 +26,7 @@ pub struct Processes {
 
 #[derive(Debug)]
 struct Use {
+    whose: Whose,
     attributes: Arc<Attributes>,
     memory: Option<u64>,
     sm: Option<f64>,
@@ -47,11 +50,21 @@ impl Processes {
             }
             let mut attributes = vec![("hw.id", list.hw_id.to_string())];
             attributes.extend(whose.attributes());
-            uses.push(Use { attributes: Arc::new(attributes), memory, sm });
+            uses.push(Use { whose, attributes: Arc::new(attributes), memory, sm });
         }
         if !uses.is_empty() {
             self.devices.insert(Arc::clone(&list.hw_id), uses);
         }
+    }
+
+    /// The workloads on a device, and how much of its multiprocessors each used when that is known.
+    pub fn uses(&self, hw_id: &str) -> impl Iterator<Item = (&Whose, Option<f64>)> + Clone {
+        self.devices.get(hw_id).into_iter().flatten().map(|used| (&used.whose, used.sm))
+    }
+
+    /// The devices with workloads, and whether it is known of any of them how much it used.
+    pub fn devices(&self) -> impl Iterator<Item = (&Arc<str>, bool)> {
+        self.devices.iter().map(|(hw_id, uses)| (hw_id, uses.iter().any(|used| used.sm.is_some())))
     }
 
     /// Nothing is known of the device's processes any more.
@@ -72,11 +85,15 @@ impl Processes {
     pub fn collect(&self, moment: Moment, start: WallNs, standing: &mut Standing, out: &mut Placed) {
         let times = (start, moment.at);
         for used in self.devices.values().flatten() {
-            if let Some(memory) = used.memory {
-                standing.put(&PROCESS_MEMORY, &used.attributes, Value::Count(memory), times, out);
+            for metric in [&PROCESS_MEMORY, &workload_catalog::MEMORY] {
+                if let Some(memory) = used.memory {
+                    standing.put(metric, &used.attributes, Value::Count(memory), times, out);
+                }
             }
-            if let Some(sm) = used.sm {
-                standing.put(&PROCESS_SM, &used.attributes, Value::Double(sm), times, out);
+            for metric in [&PROCESS_SM, &workload_catalog::SM] {
+                if let Some(sm) = used.sm {
+                    standing.put(metric, &used.attributes, Value::Double(sm), times, out);
+                }
             }
         }
     }

@@ -103,7 +103,19 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
 }
 
 fn histogram(point: &Point) -> Option<ExponentialHistogramDataPoint> {
-    let Value::Latency(latency) = &point.value else { return None };
+    let latency = match &point.value {
+        Value::Latency(latency) => latency,
+        Value::End => {
+            return Some(ExponentialHistogramDataPoint {
+                attributes: attributes(point),
+                start_time_unix_nano: start(point),
+                time_unix_nano: point.at.0,
+                flags: DataPointFlags::NoRecordedValueMask as u32,
+                ..ExponentialHistogramDataPoint::default()
+            });
+        }
+        _ => return None,
+    };
     Some(ExponentialHistogramDataPoint {
         attributes: attributes(point),
         start_time_unix_nano: start(point),
@@ -260,6 +272,11 @@ mod tests {
         assert!(!sum.is_monotonic, "a level");
         let got: Vec<_> = sum.data_points.iter().map(|p| (p.value, p.flags)).collect();
         assert_eq!(got, [(Some(AsInt(big)), 0), (Some(AsDouble(0.93)), 0), (None, 1)]);
+        let sent = metrics([point(&catalog::CALL_DURATION, Value::End)].iter());
+        let Some(metric::Data::ExponentialHistogram(all)) = &sent[0].data else { panic!("a histogram") };
+        let got: Vec<_> =
+            all.data_points.iter().map(|p| (p.count, p.sum, p.flags, p.time_unix_nano)).collect();
+        assert_eq!(got, [(0, None, 1, 9)]);
     }
 
     #[test]

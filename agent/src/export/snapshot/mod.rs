@@ -3,6 +3,7 @@
 //! In: attributed facts. Out: [`Batch`]es, which the OTLP sender takes and a Prometheus page can take as well.
 //! A pure core: no clock and no channel. Nothing fails here; what is beyond the limits is refused and counted.
 
+mod accounts;
 mod driver;
 
 use std::collections::{BTreeSet, HashMap};
@@ -121,10 +122,17 @@ impl Snapshot {
                 }
                 self.devices.push(fact);
             }
+            Fact::Reading(Signal::Samples { .. }) => {
+                self.devices.push(fact);
+                self.share_energy();
+            }
+            Fact::Reading(Signal::Processes { at, processes }) => {
+                self.devices.push(fact);
+                let alive = self.devices.workloads_on(&processes.hw_id);
+                alive.for_each(|whose| self.workloads.touch(whose, *at));
+            }
             Fact::Reading(
                 Signal::Driver { .. }
-                | Signal::Samples { .. }
-                | Signal::Processes { .. }
                 | Signal::Health { .. }
                 | Signal::Allocation { .. }
                 | Signal::Source { .. },
@@ -157,7 +165,7 @@ impl Snapshot {
     /// clock has caught up. If that would take more than 5 minutes, this batch closes all series on the old time, and
     /// they begin anew, at 0, on the new one. Should just this batch be lost, so is what only it had.
     pub fn collect(&mut self, now: WallAnchor, interval: Duration, usage: Option<Usage>) -> Batch {
-        self.expire();
+        self.end_workloads();
         self.generation += 1;
         let ahead = Duration::from_nanos(self.collected.0.saturating_sub(now.wall.0));
         let at = WallNs(now.wall.0.max(self.collected.0.saturating_add(1)));
@@ -182,10 +190,17 @@ impl Snapshot {
         self.table.settle_zeros(generation);
     }
 
-    /// Ends the series of workloads that are over. Part of [`Self::collect`]; for agents that export no metrics.
+    /// Forgets workloads that are over; for agents that export no metrics, in the place of [`Self::collect`].
     pub fn expire(&mut self) {
-        if self.workloads.expire(self.latest) {
-            let workloads = &self.workloads;
+        self.end_workloads();
+        self.table.forget_ends();
+    }
+
+    fn end_workloads(&mut self) {
+        let expired = self.workloads.expire(self.latest, self.table.is_crowded());
+        let workloads = &self.workloads;
+        self.table.end_levels(|whose| workloads.is_over(whose));
+        if expired {
             self.table.retain(|whose| workloads.holds(whose));
         }
     }
@@ -211,15 +226,20 @@ impl Snapshot {
         self.table.record(&catalog::CALL_DURATION, key.clone(), at, &stats.latency, attributes);
         // The series begins with the first call, not with the first error: `increase()` needs a point before it.
         self.table.add(&catalog::CALL_ERRORS, key, at, stats.latency.errors, attributes);
+        self.driver_time(&whose, at, stats);
     }
 
     /// The workload of a process; where its name was not known before, its series get it.
     fn whose(&mut self, process: Option<&Process>, cgroup: Option<CgroupId>) -> Arc<Whose> {
         let whose = self.workloads.of(process, cgroup);
+        self.rename();
+        whose
+    }
+
+    fn rename(&mut self) {
         for renamed in self.workloads.renamed() {
             self.table.rename(&renamed);
         }
-        whose
     }
 
     fn vendor_calls(&mut self, calls: &VendorCalls, at: MonoNs) {

@@ -3,6 +3,7 @@
 //! In: hand-made allocations and lists of processes. Out: assertions. What can go wrong is what is tested.
 
 use super::*;
+use crate::export::devices::budget::ALLOCATIONS_MAX;
 use crate::model::signal::{Allocation, AllocationSource};
 
 const NAME: &str = "gpu.allocation.info";
@@ -103,14 +104,39 @@ fn device_series_name_no_pod_and_no_job() {
 }
 
 #[test]
-fn more_allocations_than_the_budget_are_counted() {
-    let telemetry = Telemetry::default();
-    let limits = Limits { per_metric: 100, total: 1_000 };
-    let mut devices = Devices::new(wall(0), limits, telemetry.clone());
-    (0..120).for_each(|n| give(&mut devices, of_pod("GPU-1", &format!("p{n}"), None, &[], false)));
-    (0..120).for_each(|n| give(&mut devices, of_pod("GPU-1", &format!("p{n}"), Some("u"), &[], false)));
-    assert_eq!(series(&mut devices, 10).len(), 100);
-    assert_eq!(telemetry.counter("warpgauge.series.refused", &[("metric", NAME)]).get(), 40);
+fn every_pod_of_five_thousand_and_every_replica_of_a_node_has_its_series() {
+    let (mut devices, telemetry) = devices();
+    for pod in 0..5_000 {
+        give(&mut devices, of_pod("GPU-1", &format!("pod-{pod}"), None, &[], false));
+    }
+    let replicas = (0..8).flat_map(|gpu| (0..7).map(move |mig| format!("MIG-{gpu}-{mig}")));
+    for hw_id in replicas {
+        (0..4).for_each(|n| give(&mut devices, of_pod(&hw_id, &format!("replica-{n}"), None, &[n], false)));
+    }
+    assert_eq!(series(&mut devices, 10).len(), 5_000 + 8 * 7 * 4);
+    assert!(telemetry.read().iter().all(|(name, ..)| *name != "warpgauge.series.refused"));
+    (0..5_000).for_each(|pod| give(&mut devices, of_pod("GPU-1", &format!("pod-{pod}"), None, &[], true)));
+    let ended = series(&mut devices, 20).into_iter().filter(|(_, value)| *value == Value::End).count();
+    assert_eq!((ended, series(&mut devices, 30).len()), (5_000, 224));
+}
+
+#[test]
+fn more_allocations_than_their_room_are_counted_and_get_what_others_leave() {
+    let (mut devices, telemetry) = devices();
+    let all = ALLOCATIONS_MAX + 20;
+    let each = |devices: &mut Devices, uid: Option<&str>| {
+        (0..all).for_each(|n| give(devices, of_pod("GPU-1", &format!("p{n}"), uid, &[], false)));
+    };
+    each(&mut devices, None);
+    each(&mut devices, Some("u"));
+    assert_eq!(series(&mut devices, 10).len(), ALLOCATIONS_MAX);
+    let refused = telemetry.counter("warpgauge.series.refused", &[("metric", NAME), ("reason", "limit")]);
+    assert_eq!(refused.get(), 40);
+    give(&mut devices, of_pod("GPU-1", "p0", None, &[], true));
+    give(&mut devices, of_pod("GPU-1", &format!("p{}", all - 1), None, &[], false));
+    let late =
+        series(&mut devices, 20).into_iter().filter(|(words, _)| words.contains(&format!("p{} ", all - 1)));
+    assert_eq!((late.count(), refused.get()), (1, 40));
 }
 
 /// A process of a pod, by uid and name.

@@ -1,6 +1,7 @@
 //! Tests of the snapshot: facts in, points out, with every time given.
 //!
 //! In: hand-made facts. Out: assertions on the batches. What can go wrong is what is tested.
+mod accounts;
 mod driver;
 mod ends;
 mod names;
@@ -143,24 +144,6 @@ fn calls_of_all_processes_of_a_workload_add_up_in_one_series() {
 }
 
 #[test]
-fn the_series_of_a_workload_that_ended_end_and_begin_anew_with_a_later_start() {
-    let mut snapshot = snapshot(Limits::default());
-    snapshot.push(&of(calls(1, 3, 2, true), 1, "p"));
-    for at in [10, 290] {
-        snapshot.push(&tick(at));
-        let batch = snapshot.collect(anchor(at), INTERVAL, None);
-        assert_eq!(of_metric(&batch.points, "gpu.driver.call.duration").len(), 1, "{at}");
-    }
-    snapshot.push(&tick(300));
-    let batch = snapshot.collect(anchor(300), INTERVAL, None);
-    assert!(of_metric(&batch.points, "gpu.driver.call.duration").is_empty());
-    snapshot.push(&of(calls(2, 3, 1, false), 2, "p"));
-    let batch = snapshot.collect(anchor(310), INTERVAL, None);
-    let point = of_metric(&batch.points, "gpu.driver.call.duration")[0];
-    assert_eq!(point.start, Some(wall(300)));
-}
-
-#[test]
 fn series_beyond_the_limit_are_refused_and_counted() {
     let mut snapshot = snapshot(Limits { per_metric: 1, total: 10 });
     for pod in ["p", "q", "q"] {
@@ -170,8 +153,10 @@ fn series_beyond_the_limit_are_refused_and_counted() {
     assert_eq!(of_metric(&batch.points, "gpu.driver.call.duration").len(), 1);
     let refused = of_metric(&batch.points, "warpgauge.series.refused");
     let seen: Vec<_> = refused.iter().map(|p| (attributes(p), p.value.clone())).collect();
-    let refused_of = |name: &str| (format!("metric={name}"), Value::Count(2));
-    assert_eq!(seen, vec![refused_of("gpu.driver.call.duration"), refused_of("gpu.driver.call.errors")]);
+    let refused_of = |name: &str| (format!("metric={name} reason=limit"), Value::Count(2));
+    let refused =
+        ["gpu.driver.call.duration", "gpu.driver.call.errors", "gpu.workload.driver.time"].map(refused_of);
+    assert_eq!(seen, refused);
 }
 
 #[test]
