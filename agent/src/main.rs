@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use warpgauge::config::{self, Config, flags::Flags};
 use warpgauge::control::client;
 use warpgauge::control::message::Request;
+use warpgauge::doctor::map::PodName;
 use warpgauge::doctor::{self, Verdict};
 use warpgauge::export::ExportError;
 use warpgauge::export::findings::Findings;
@@ -123,6 +124,9 @@ struct DoctorArgs {
     /// Instead: how each device and each process is mapped to a pod, container, job or service
     #[arg(value_enum)]
     of: Option<DoctorOf>,
+    /// Only the mapping of this pod, its devices, and who else is on them
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "of", value_parser = pod_name)]
+    pod: Option<PodName>,
     #[command(flatten)]
     flags: Flags,
     /// One JSON object per line
@@ -231,7 +235,7 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     starting.done();
     let patience = Duration::from_secs(args.wait);
     if let Some(DoctorOf::Map) = args.of {
-        let lines = runtime.block_on(doctor::map::lines(&config, patience));
+        let lines = runtime.block_on(doctor::map::lines(&config, args.pod, patience));
         runtime.shutdown_timeout(Duration::from_millis(100)); // as below
         let out = BufWriter::new(io::stdout().lock());
         if args.json { doctor::map::print::json(&lines, out) } else { doctor::map::print::text(&lines, out) }
@@ -248,6 +252,12 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         .context("cannot write to standard output")?;
     let problem = checks.iter().any(|check| check.verdict == Verdict::No);
     Ok(if problem { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })
+}
+
+fn pod_name(text: &str) -> Result<PodName, String> {
+    let name = text.split_once('/').filter(|(namespace, pod)| !namespace.is_empty() && !pod.is_empty());
+    let (namespace, pod) = name.ok_or("must be NAMESPACE/NAME, such as default/train-0")?;
+    Ok((namespace.to_owned(), pod.to_owned()))
 }
 
 fn fields(args: FieldsArgs) -> anyhow::Result<ExitCode> {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::{Check, Verdict};
 use crate::config::KubeletConfig;
 use crate::sources::kubelet::answer::{Allocatable, Answer};
-use crate::sources::kubelet::ask_once;
 use crate::sources::kubelet::failure::{Failure, Reason};
+use crate::sources::kubelet::{self, ask_once};
 
 const NAME: &str = "kubelet";
 /// With two calls the look still ends in time.
@@ -37,6 +37,24 @@ pub async fn ask(config: &KubeletConfig, in_pod: bool) -> (Check, Result<Answer,
             let verdict = if reason == Reason::Slow { Verdict::Unknown } else { Verdict::No };
             (Check { name: NAME.into(), verdict, what, remedy: reason.remedy().to_owned() }, Err(reason))
         }
+    }
+}
+
+/// The same of one pod alone.
+pub async fn ask_pod(
+    config: &KubeletConfig,
+    in_pod: bool,
+    (namespace, pod): (&str, &str),
+) -> (Check, Result<Answer, Reason>) {
+    let Some(socket) = &config.socket else { return ask(config, in_pod).await };
+    match kubelet::ask_pod(config, socket, config.timeout.min(LIMIT), (namespace, pod)).await {
+        Ok(answer) => {
+            let what =
+                format!("{}: {} device ids given to {namespace}/{pod}", socket.display(), answer.ids());
+            (Check::yes(NAME, what), Ok(answer))
+        }
+        // with all its words
+        Err(_) => ask(config, in_pod).await,
     }
 }
 

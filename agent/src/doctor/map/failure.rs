@@ -44,11 +44,12 @@ pub enum Miss {
     ForeignPids,
     NoCgroup,
     NodesUnreadable,
+    Slow,
 }
 
 impl Miss {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::UnknownDevice,
         Self::MalformedId,
         Self::Mismatch,
@@ -64,16 +65,17 @@ impl Miss {
         Self::ForeignPids,
         Self::NoCgroup,
         Self::NodesUnreadable,
+        Self::Slow,
     ];
 
     /// Stage, reason, remedy.
     pub fn words(self) -> (&'static str, &'static str, &'static str) {
-        const ROOM: &str = "compare it with the lines of devices: a MIG device may have been made anew since, or \
-                            NVML may not see all; then restart the device plugin, or the driver's user";
+        const OTHER: &str = "compare it with the lines of devices: a MIG device may have been made anew since the device \
+                             plugin looked; then restart the plugin";
         const STRAY: &str = "such a pod has devices beside its allocation: look for NVIDIA_VISIBLE_DEVICES, \
                              privileged mode or a mount of /dev in its manifest";
         match self {
-            Self::UnknownDevice => ("allocation", "unknown_device", ROOM),
+            Self::UnknownDevice => ("allocation", "unknown_device", OTHER),
             Self::MalformedId => (
                 "allocation",
                 "malformed_id",
@@ -117,6 +119,11 @@ impl Miss {
             Self::NoCgroup => {
                 ("cgroup", "no_path", "look at the line `cgroups` of `warpgauge doctor`, or set --cgroup")
             }
+            Self::Slow => (
+                "source",
+                "slow",
+                "look at the kernel log for hung tasks; on a slow machine, give it more by --wait",
+            ),
             Self::NodesUnreadable => {
                 ("process", "unreadable", "run as root: the descriptors of others' processes cannot be read")
             }

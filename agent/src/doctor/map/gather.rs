@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use super::super::{Check, Verdict, kubelet, log_folders, vendor};
 use super::failure::Failure;
 use super::open_nodes::{self, OpenNodes};
@@ -13,6 +15,7 @@ use super::processes::Evidence;
 use crate::config::Config;
 use crate::model::PodDevices;
 use crate::sources::hpc_jobs::files::{self, Listing};
+use crate::sources::kubelet::failure::Reason;
 use crate::sources::worker::listed::Listed;
 
 /// Answers.
@@ -34,6 +37,8 @@ pub struct Gathered {
     pub devices: Vec<Listed>,
     /// Who has device nodes open; only where no library lists processes.
     pub nodes: Option<OpenNodes>,
+    /// Names of sources that have not answered in time.
+    pub late: Vec<&'static str>,
 }
 
 impl Gathered {
@@ -54,8 +59,8 @@ impl Gathered {
     }
 }
 
-/// Asks all of them; must be called on a runtime.
-pub async fn gather(config: &Config, patience: Duration) -> Gathered {
+/// Asks all of them, the kubelet of one pod alone where `only` (namespace, name) says so; must be called on a runtime.
+pub async fn gather(config: &Config, only: Option<(&str, &str)>, patience: Duration) -> Gathered {
     let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let of_kubernetes = kubelet::is_here(&config.kubelet, in_pod);
     let (of_vendor, of_files) = (config.clone(), config.clone());
@@ -66,12 +71,20 @@ pub async fn gather(config: &Config, patience: Duration) -> Gathered {
         });
         (jobs, log_folders::check(&of_files.host, of_kubernetes))
     });
-    let ((kubelet, answer), libraries, files) = tokio::join!(
-        kubelet::ask(&config.kubelet, in_pod),
-        tokio::time::timeout(patience, libraries),
-        tokio::time::timeout(patience, files),
-    );
-    let hangs = |name| Check::unknown(name, "it has not answered in time", "look for hung tasks");
+    let kubelet = async {
+        match only {
+            None => kubelet::ask(&config.kubelet, in_pod).await,
+            Some(only) => kubelet::ask_pod(&config.kubelet, in_pod, only).await,
+        }
+    };
+    let (kubelet, libraries, files) =
+        tokio::join!(timeout(patience, kubelet), timeout(patience, libraries), timeout(patience, files));
+    let mut late = Vec::new();
+    let mut hangs = |name| {
+        late.push(name);
+        Check::unknown(name, format!("it has not answered within {} s", patience.as_secs()), "")
+    };
+    let (kubelet, answer) = kubelet.unwrap_or_else(|_| (hangs("kubelet"), Err(Reason::Slow)));
     let (jobs, log_folders) = match files {
         Ok(Ok(files)) => files,
         _ => (None, hangs("log folders")),
@@ -83,12 +96,18 @@ pub async fn gather(config: &Config, patience: Duration) -> Gathered {
     let kubelet_failure = answer.as_ref().err().filter(|_| kubelet.verdict != Verdict::Off).map(|reason| {
         Failure { stage: "kubelet", reason: reason.name(), what: String::new(), remedy: reason.remedy() }
     });
-    let untold = devices.iter().all(|device| device.processes.is_none());
-    let host = config.host.clone();
-    let nodes = match untold {
-        true => tokio::task::spawn_blocking(move || open_nodes::read(&host, std::process::id())).await.ok(),
-        false => None,
-    };
+    let mut nodes = None;
+    if devices.iter().all(|device| device.processes.is_none()) {
+        let host = config.host.clone();
+        let read = tokio::task::spawn_blocking(move || open_nodes::read(&host, std::process::id()));
+        match timeout(patience, read).await {
+            Ok(Ok(read)) => nodes = Some(read),
+            _ => {
+                nodes = Some(OpenNodes::default());
+                late.push("processes");
+            }
+        }
+    }
     let grants = answer.ok().map(|answer| answer.devices);
-    Gathered { kubelet, kubelet_failure, grants, jobs, log_folders, libraries, devices, nodes }
+    Gathered { kubelet, kubelet_failure, grants, jobs, log_folders, libraries, devices, nodes, late }
 }

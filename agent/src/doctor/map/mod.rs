@@ -17,13 +17,13 @@ pub mod processes;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use failure::{Miss, failure};
 use gather::Gathered;
 use given::Giving;
-use line::{Line, Source};
+use line::{Line, Owner, Source};
 use processes::Asking;
 
 use super::{Check, Verdict};
@@ -40,23 +40,28 @@ use crate::model::signal::Allocation;
 use crate::sources::worker::listed::Listed;
 use crate::telemetry::Telemetry;
 
-/// All lines; must be called on a runtime. Whatever hangs, it ends in little more than `patience`.
-pub async fn lines(config: &Config, patience: Duration) -> Vec<Line> {
-    let gathered = gather::gather(config, patience).await;
+/// A pod: namespace and name.
+pub type PodName = (String, String);
+
+/// All lines, or those that have to do with one pod; must be called on a runtime. Whatever hangs, it ends in little more
+/// than `patience`.
+pub async fn lines(config: &Config, only: Option<PodName>, patience: Duration) -> Vec<Line> {
+    let of = only.as_ref().map(|(namespace, pod)| (namespace.as_str(), pod.as_str()));
+    let gathered = gather::gather(config, of, patience).await;
     let config = config.clone();
-    let judged = tokio::task::spawn_blocking(move || judge(&config, &gathered));
+    let judged = tokio::task::spawn_blocking(move || judge(&config, &gathered, only.as_ref()));
     match tokio::time::timeout(patience, judged).await {
         Ok(Ok(lines)) => lines,
-        Ok(Err(error)) => vec![source(&Check::unknown("processes", error.to_string(), ""), "processes")],
+        Ok(Err(error)) => vec![late("processes", error.to_string())],
         Err(_) => {
             let what = format!("/proc or the log folders have not answered within {} s", patience.as_secs());
-            vec![source(&Check::unknown("processes", what, ""), "processes")]
+            vec![late("processes", what)]
         }
     }
 }
 
-/// What was gathered, mapped as the agent maps it.
-pub fn judge(config: &Config, gathered: &Gathered) -> Vec<Line> {
+/// What was gathered, mapped as the agent maps it. With `only`, the kubelet was asked for that pod alone.
+pub fn judge(config: &Config, gathered: &Gathered, only: Option<&PodName>) -> Vec<Line> {
     let at = mono_now();
     let mut lookup = lookup(config);
     let mut attributor = Attributor::default();
@@ -67,14 +72,14 @@ pub fn judge(config: &Config, gathered: &Gathered) -> Vec<Line> {
         devices.learn(&gpu);
     }
     let names = match gathered.log_folders.verdict {
-        Verdict::No => Miss::LogsUnreadable,
-        Verdict::Yes | Verdict::Unknown | Verdict::Off => Miss::NoLogLink,
+        Verdict::No | Verdict::Off => Miss::LogsUnreadable,
+        Verdict::Yes | Verdict::Unknown => Miss::NoLogLink,
     };
     let (allocations, lines) = (Vec::new(), sources(gathered));
     let mut giving = Giving { devices: &devices, attributor: &mut attributor, names, at, allocations, lines };
     gathered.grants.iter().flat_map(|answer| &answer.grants).for_each(|grant| giving.grant(grant));
     let jobs = gathered.jobs.iter().flatten().flat_map(|listing| &listing.jobs.grants);
-    jobs.for_each(|grant| giving.jobs(grant));
+    jobs.filter(|_| only.is_none()).for_each(|grant| giving.jobs(grant));
     let Giving { allocations, mut lines, .. } = giving;
 
     let mut budget = Budget::new(LIMITS, telemetry);
@@ -84,9 +89,34 @@ pub fn judge(config: &Config, gathered: &Gathered) -> Vec<Line> {
     lines.extend(gathered.devices.iter().map(|device| about(device, &allocations, &pids)));
     let host = &config.host;
     let given = gathered.grants.as_ref().map(|_| &given);
-    let mut asking = Asking { lookup: &mut lookup, attributor: &mut attributor, host, names, given, at };
+    let mut asking =
+        Asking { lookup: &mut lookup, attributor: &mut attributor, host, names, given, only, at };
     lines.extend(asking.lines(&gathered.devices, &pids, evidence));
+    if let Some(only) = only {
+        concerning(only, &allocations, &mut lines);
+    }
     lines
+}
+
+/// Leaves of devices and processes those of the pod, and who else is on its devices.
+fn concerning((namespace, pod): &PodName, allocations: &[Allocation], lines: &mut Vec<Line>) {
+    let is_its = |owner: &Option<Owner>| match owner {
+        Some(Owner::Pod { namespace: Some(of), pod: Some(name), .. }) => (of, name) == (namespace, pod),
+        _ => false,
+    };
+    let mut hw_ids: BTreeSet<String> = allocations.iter().map(|given| given.hw_id.clone()).collect();
+    for line in lines.iter() {
+        if let Line::Process(process) = line
+            && is_its(&process.result)
+        {
+            hw_ids.extend(process.raw.hw_ids.iter().cloned());
+        }
+    }
+    lines.retain(|line| match line {
+        Line::Source(_) | Line::Allocation(_) => true,
+        Line::Device(device) => hw_ids.contains(&device.raw.hw_id),
+        Line::Process(process) => process.raw.hw_ids.iter().any(|hw_id| hw_ids.contains(hw_id)),
+    });
 }
 
 /// Asks as the agent does.
@@ -151,7 +181,19 @@ fn sources(gathered: &Gathered) -> Vec<Line> {
         let miss = (0 < nodes.unreadable).then(|| failure(Miss::NodesUnreadable, ""));
         lines.push(Line::Source(Source { name: "processes", state: "yes", what, failure: miss }));
     }
+    for line in &mut lines {
+        if let Line::Source(source) = line
+            && gathered.late.contains(&source.name)
+        {
+            source.failure.get_or_insert_with(|| failure(Miss::Slow, ""));
+        }
+    }
     lines
+}
+
+fn late(name: &'static str, what: String) -> Line {
+    let failure = Some(failure(Miss::Slow, ""));
+    Line::Source(Source { name, state: Verdict::Unknown.name(), what, failure })
 }
 
 fn source(check: &Check, name: &'static str) -> Line {

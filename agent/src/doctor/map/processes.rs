@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::PodName;
 use super::failure::{Failure, Miss, failure};
 use super::line::{self, Found, Key, Line, Owner};
 use crate::enrich::lookup::Lookup;
@@ -40,6 +41,8 @@ pub struct Asking<'a> {
     pub names: Miss,
     /// What was given to pods, as exporters know it; `None`: nobody tells.
     pub given: Option<&'a Allocations>,
+    /// It is told for this pod alone.
+    pub only: Option<&'a PodName>,
     /// Now.
     pub at: MonoNs,
 }
@@ -61,8 +64,8 @@ impl Asking<'_> {
                 let known = process_of(&fact, Pid(*pid));
                 let line = lines.entry(*pid).or_insert_with(|| self.line(*pid, known, evidence));
                 line.raw.hw_ids.push(hw_id.clone());
-                if let (Evidence::Nvml, Some(given), Some(process)) = (evidence, self.given, known.is()) {
-                    line.failures.extend(stray(given, (hw_id, parent), &process.workload));
+                if let (Evidence::Nvml, Some(process)) = (evidence, known.is()) {
+                    line.failures.extend(self.stray((hw_id, parent), &process.workload));
                 }
             }
         }
@@ -130,6 +133,22 @@ impl Asking<'_> {
         (there("pods", format!("{namespace}_{pod}_{uid}")), link)
     }
 
+    /// A pod's process on a device that the pod was not given.
+    fn stray(&self, (hw_id, parent): (&str, Option<&str>), workload: &Workload) -> Option<Failure> {
+        let Workload { pod_uid, namespace, pod, .. } = workload;
+        let given = self.given.filter(|_| pod_uid.is_some() || pod.is_some())?;
+        let names = namespace.as_deref().zip(pod.as_deref());
+        let of_this = |(namespace, pod): &PodName| names == Some((namespace.as_str(), pod.as_str()));
+        let told = self.only.map(of_this);
+        let miss = match (given.has(hw_id, parent, pod_uid.as_deref(), names), told) {
+            (_, Some(false)) | (Has::This, _) | (Has::Unknown, None) => return None,
+            (Has::Others, _) => Miss::Mismatch,
+            // it was asked for, and has nothing
+            (Has::Nothing, _) | (Has::Unknown, Some(true)) => Miss::NoAllocation,
+        };
+        Some(failure(miss, format!("on {hw_id}")))
+    }
+
     fn nameless(&self, workload: &Workload) -> Option<Failure> {
         let Workload { container_id, pod_uid, pod, container, .. } = workload;
         let what = match (pod_uid, pod, container_id, container) {
@@ -143,21 +162,6 @@ impl Asking<'_> {
 
 fn without(raw: Found, miss: Miss) -> line::Process {
     line::Process { raw, key: None, result: None, failures: vec![failure(miss, "")] }
-}
-
-/// A pod's process on a device that the pod was not given.
-fn stray(given: &Allocations, (hw_id, parent): (&str, Option<&str>), workload: &Workload) -> Option<Failure> {
-    let Workload { pod_uid, namespace, pod, .. } = workload;
-    if pod_uid.is_none() && pod.is_none() {
-        return None;
-    }
-    let names = namespace.as_deref().zip(pod.as_deref());
-    let miss = match given.has(hw_id, parent, pod_uid.as_deref(), names) {
-        Has::Others => Miss::Mismatch,
-        Has::Nothing => Miss::NoAllocation,
-        Has::This | Has::Unknown => return None,
-    };
-    Some(failure(miss, format!("on {hw_id}")))
 }
 
 fn owner(workload: &Workload) -> Owner {

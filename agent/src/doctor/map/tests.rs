@@ -57,6 +57,7 @@ impl Node {
             libraries: Check::yes("devices", "2 GPUs"),
             devices: vec![gpu("GPU-a", 0, 1), gpu("GPU-b", 1, 0), mig],
             nodes: None,
+            late: Vec::new(),
         };
         Self { dir, config, gathered }
     }
@@ -97,7 +98,7 @@ impl Node {
     }
 
     fn lines(&self) -> Vec<Line> {
-        judge(&self.config, &self.gathered)
+        judge(&self.config, &self.gathered, None)
     }
 
     fn json(&self) -> Vec<Value> {
@@ -272,6 +273,7 @@ fn each_failure_is_said_with_its_stage_and_reason() {
     check("process unreadable", |node| {
         node.gathered.nodes = Some(OpenNodes { unreadable: 2, ..OpenNodes::default() });
     });
+    check("source slow", |node| node.gathered.late = vec!["log folders"]);
     check("kubelet slow", |node| {
         node.gathered.kubelet_failure = Some(failure::Failure {
             stage: "kubelet",
@@ -305,6 +307,35 @@ fn where_no_library_lists_processes_their_open_nodes_tell_and_a_monitor_is_no_st
     let line = node.json().into_iter().find(|line| line["map"] == "process").unwrap();
     assert_eq!(line["raw"]["hw_ids"], json!(["/dev/nvidia5", "GPU-a"]));
     assert_eq!((&line["raw"]["evidence"], &line["failures"]), (&json!("open_fd"), &Value::Null));
+}
+
+#[test]
+fn of_one_pod_there_are_its_devices_and_who_else_is_on_them() {
+    let mut node = Node::new();
+    let other = UID.replace('0', "1");
+    node.logs("train-0", UID, "a");
+    node.logs("other", &other, "b");
+    node.give("train-0", "nvidia.com/gpu", &["GPU-b"], None);
+    node.process("GPU-b", 7, "p", &in_pod(UID, "a"));
+    node.process("GPU-b", 8, "p", &in_pod(&other, "b"));
+    node.process("GPU-a", 9, "p", &in_pod(&other, "b"));
+    let told = |node: &Node, pod: &str| {
+        let only = ("ml".to_owned(), pod.to_owned());
+        let lines = judge(&node.config, &node.gathered, Some(&only));
+        let word = |line: &Line| match line {
+            Line::Source(_) => None,
+            Line::Allocation(allocation) => Some(allocation.raw.id.clone()),
+            Line::Device(device) => Some(device.raw.hw_id.clone()),
+            Line::Process(process) => {
+                let failures: Vec<&str> = process.failures.iter().map(|failure| failure.reason).collect();
+                Some(format!("{} {}", process.raw.pid, failures.join(" ")))
+            }
+        };
+        lines.iter().filter_map(word).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&node, "train-0"), ["GPU-b", "GPU-b", "7 ", "8 "], "of the other one nothing was asked");
+    node.gathered.grants = Some(PodDevices::default());
+    assert_eq!(told(&node, "other"), ["GPU-a", "GPU-b", "7 ", "8 no_allocation", "9 no_allocation"]);
 }
 
 #[test]
