@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use warpgauge::config::KubeletConfig;
-use warpgauge::sources::kubelet::ask_once;
+use warpgauge::sources::kubelet::{ask_once, ask_pod};
 use warpgauge_tests::harness::agent::{Agent, Setup};
 use warpgauge_tests::harness::collector::Collector;
 use warpgauge_tests::harness::deadline::wait_for;
@@ -101,6 +101,15 @@ fn check_shapes<K>(test: &str, serve: impl Fn(&Path) -> K) {
     let resources: Vec<_> = allocatable.unwrap().resources.into_iter().collect();
     assert_eq!(resources, ["nvidia.com/gpu", "nvidia.com/gpu.shared"]);
 
+    let pod = |namespace, name| {
+        let limit = Duration::from_secs(10);
+        let answer = runtime.block_on(ask_pod(&config, &socket, limit, (namespace, name))).unwrap();
+        answer.devices.grants.iter().map(line).collect::<Vec<_>>()
+    };
+    assert_eq!(pod("mesh", "job-0"), SHAPES[9..11], "one pod with two containers");
+    assert_eq!(pod("dra", "claims"), SHAPES[..1]);
+    assert!(pod("mesh", "job-1").is_empty() && pod("other", "job-0").is_empty());
+
     let collector = Collector::built_in(scratch.path());
     let agent = setup(&scratch, &collector, OFTEN).start();
     wait_until(&collector, "devices", &[("state", "given")], GIVEN);
@@ -128,6 +137,23 @@ fn check_shapes<K>(test: &str, serve: impl Fn(&Path) -> K) {
 fn each_shape_is_read_as_the_tests_kubelet_writes_it() {
     let (answers, _) = answers("shapes");
     check_shapes("kubelet-shapes", |socket| Kubelet::start(socket, answers.clone()));
+}
+
+#[test]
+fn one_pod_is_asked_for_alone_where_the_kubelet_has_that() {
+    let scratch = Scratch::new("kubelet-get");
+    let socket = socket(&scratch);
+    let kubelet = Kubelet::start(&socket, pods(3));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ids = || {
+        let (config, limit) = (KubeletConfig::default(), Duration::from_secs(10));
+        let answer = runtime.block_on(ask_pod(&config, &socket, limit, ("many", "pod-1"))).unwrap();
+        answer.devices.grants.iter().map(|grant| grant.device_ids.join(",")).collect::<Vec<_>>()
+    };
+    let want = ["GPU-aaaaaaaa-0000-0000-0000-000000000002::1"];
+    assert_eq!((ids(), kubelet.gets(), kubelet.lists()), (want.map(str::to_owned).to_vec(), 1, 0));
+    kubelet.without_get();
+    assert_eq!((ids(), kubelet.gets(), kubelet.lists()), (want.map(str::to_owned).to_vec(), 1, 1));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod command_line;
 mod degrade;
 mod delivery;
 mod doctor;
+mod doctor_map;
 mod doctor_probes;
 mod documents;
 mod driver_calls;

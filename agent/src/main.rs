@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use warpgauge::config::{self, Config, flags::Flags};
 use warpgauge::control::client;
 use warpgauge::control::message::Request;
+use warpgauge::doctor::map::PodName;
 use warpgauge::doctor::{self, Verdict};
 use warpgauge::export::ExportError;
 use warpgauge::export::findings::Findings;
@@ -48,7 +49,7 @@ Exit status: 0 fine, 1 problems found, 64 wrong usage, 78 configuration refused 
 /// the probes, the state directory. Each may hang, and none may hold up another.
 const BLOCKING: usize = 6;
 /// Threads of the doctor: one for each look, whatever hangs.
-const LOOKS: usize = 8;
+const LOOKS: usize = 9;
 
 /// Which GPU lost time, why, and whose job was it?
 #[derive(Parser)]
@@ -120,6 +121,12 @@ struct AgentArgs {
 
 #[derive(Args)]
 struct DoctorArgs {
+    /// Instead: how each device and each process is mapped to a pod, container, job or service
+    #[arg(value_enum)]
+    of: Option<DoctorOf>,
+    /// Only the mapping of this pod, its devices, and who else is on them
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "of", value_parser = pod_name)]
+    pod: Option<PodName>,
     #[command(flatten)]
     flags: Flags,
     /// One JSON object per line
@@ -128,6 +135,12 @@ struct DoctorArgs {
     /// Longest time that any one look may take; loading the kernel programs needs more on a slow machine
     #[arg(long, value_name = "SECONDS", default_value_t = 9, value_parser = clap::value_parser!(u64).range(2..=600))]
     wait: u64,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum DoctorOf {
+    /// The mapping
+    Map,
 }
 
 #[derive(Args)]
@@ -220,7 +233,17 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let starting = Starting::begin();
     let runtime = runtime::build(&mut Builder::new_current_thread(), LOOKS)?;
     starting.done();
-    let checks = runtime.block_on(doctor::checks(&config, Duration::from_secs(args.wait)));
+    let patience = Duration::from_secs(args.wait);
+    if let Some(DoctorOf::Map) = args.of {
+        let lines = runtime.block_on(doctor::map::lines(&config, args.pod, patience));
+        runtime.shutdown_timeout(Duration::from_millis(100)); // as below
+        let out = BufWriter::new(io::stdout().lock());
+        if args.json { doctor::map::print::json(&lines, out) } else { doctor::map::print::text(&lines, out) }
+            .context("cannot write to standard output")?;
+        let problem = lines.iter().any(|line| !line.failures().is_empty());
+        return Ok(if problem { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS });
+    }
+    let checks = runtime.block_on(doctor::checks(&config, patience));
     // A look that hangs must not keep the doctor.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let out = io::stdout().lock();
@@ -229,6 +252,12 @@ fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         .context("cannot write to standard output")?;
     let problem = checks.iter().any(|check| check.verdict == Verdict::No);
     Ok(if problem { ExitCode::from(PROBLEMS) } else { ExitCode::SUCCESS })
+}
+
+fn pod_name(text: &str) -> Result<PodName, String> {
+    let name = text.split_once('/').filter(|(namespace, pod)| !namespace.is_empty() && !pod.is_empty());
+    let (namespace, pod) = name.ok_or("must be NAMESPACE/NAME, such as default/train-0")?;
+    Ok((namespace.to_owned(), pod.to_owned()))
 }
 
 fn fields(args: FieldsArgs) -> anyhow::Result<ExitCode> {

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -23,7 +23,7 @@ use tonic::codegen::tokio_stream::Stream;
 use tonic::codegen::{Body, BoxFuture, Service, StdError, http};
 use tonic::{Code, Request, Response, Status};
 
-use super::kubelet_message::Answers;
+use super::kubelet_message::{self, Answers, GetPodResourcesRequest, GetPodResourcesResponse};
 use super::programs;
 
 const SERVICE: &str = "v1.PodResourcesLister";
@@ -54,6 +54,8 @@ struct Shared {
     answers: Mutex<Answers>,
     manner: Mutex<Manner>,
     lists: AtomicUsize,
+    gets: AtomicUsize,
+    has_no_get: AtomicBool,
 }
 
 impl Kubelet {
@@ -81,6 +83,16 @@ impl Kubelet {
     /// From now on it says this.
     pub fn say(&self, answers: Answers) {
         *self.shared.answers.lock().unwrap_or_else(PoisonError::into_inner) = answers;
+    }
+
+    /// How often it was asked for one pod.
+    pub fn gets(&self) -> usize {
+        self.shared.gets.load(Ordering::Relaxed)
+    }
+
+    /// From now on it is one that cannot be asked for one pod, as those below 1.27.
+    pub fn without_get(&self) {
+        self.shared.has_no_get.store(true, Ordering::Relaxed);
     }
 
     /// How often it was asked who was given what.
@@ -215,7 +227,7 @@ impl tonic::server::UnaryService<Bytes> for Asked {
     type Response = Bytes;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Bytes>, Status>> + Send>>;
 
-    fn call(&mut self, _: Request<Bytes>) -> Self::Future {
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let shared = Arc::clone(&self.shared);
         let manner = *shared.manner.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = {
@@ -224,6 +236,10 @@ impl tonic::server::UnaryService<Bytes> for Asked {
                 Some("List") => {
                     shared.lists.fetch_add(1, Ordering::Relaxed);
                     Ok(answers.list.encode_to_vec())
+                }
+                Some("Get") if !shared.has_no_get.load(Ordering::Relaxed) => {
+                    shared.gets.fetch_add(1, Ordering::Relaxed);
+                    get(&answers, request.into_inner())
                 }
                 Some("GetAllocatableResources") => Ok(answers.allocatable.encode_to_vec()),
                 _ => Err(Status::unimplemented(self.path.clone())),
@@ -238,6 +254,18 @@ impl tonic::server::UnaryService<Bytes> for Asked {
             }
         })
     }
+}
+
+/// As the kubelet says it: for a pod that is not there it has no code of its own.
+fn get(answers: &Answers, question: Bytes) -> Result<Vec<u8>, Status> {
+    let asked = GetPodResourcesRequest::decode(question)
+        .map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let is_it = |pod: &&kubelet_message::PodResources| {
+        (&pod.name, &pod.namespace) == (&asked.pod_name, &asked.pod_namespace)
+    };
+    let pod = answers.list.pod_resources.iter().find(is_it).cloned();
+    let pod = pod.ok_or_else(|| Status::unknown(format!("pod {} not found", asked.pod_name)))?;
+    Ok(GetPodResourcesResponse { pod_resources: Some(pod) }.encode_to_vec())
 }
 
 /// Bytes as they are.

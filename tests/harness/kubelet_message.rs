@@ -21,6 +21,16 @@ message!(ListPodResourcesResponse {
     #[prost(message, repeated, tag = "1")]
     pod_resources: Vec<PodResources>,
 });
+message!(GetPodResourcesRequest {
+    #[prost(string, tag = "1")]
+    pod_name: String,
+    #[prost(string, tag = "2")]
+    pod_namespace: String,
+});
+message!(GetPodResourcesResponse {
+    #[prost(message, optional, tag = "1")]
+    pod_resources: Option<PodResources>,
+});
 message!(AllocatableResourcesResponse {
     #[prost(message, repeated, tag = "1")]
     devices: Vec<ContainerDevices>,

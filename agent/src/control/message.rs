@@ -21,6 +21,8 @@ pub enum Request {
     ProfilingResume,
     /// Which fields there are, and what they give: each line of the answer is a JSON object.
     Fields,
+    /// Which devices there are, and who runs on them: each line of the answer is a `Listed` as JSON.
+    Devices,
     /// What is said of the worker and its sources: each line of the answer is a `Standing` as JSON.
     Status,
 }
@@ -51,6 +53,7 @@ mod tests {
             Request::ProfilingPause,
             Request::ProfilingResume,
             Request::Fields,
+            Request::Devices,
             Request::Status,
         ] {
             assert_eq!(serde_json::from_str::<Request>(&line(request)).unwrap(), request);

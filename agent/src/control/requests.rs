@@ -36,6 +36,7 @@ pub(super) async fn fulfil(request: Request, parts: &Parts, to: &mpsc::Sender<Re
         Request::ProfilingPause => ask(parts, Question::Pause, to).await,
         Request::ProfilingResume => ask(parts, Question::Resume, to).await,
         Request::Fields => ask(parts, Question::Fields, to).await,
+        Request::Devices => ask(parts, Question::Devices, to).await,
         Request::Status => status(parts, to).await,
     };
     // The client has gone: nobody to tell.
@@ -119,7 +120,7 @@ async fn ask(parts: &Parts, question: Question, to: &mpsc::Sender<Reply>) -> Rep
                 return Reply::NotDone("the worker gives no reason; look at the agent's log".to_owned());
             }
             Ok(Some(answer)) if !answer.done => return Reply::NotDone(answer.text),
-            Ok(Some(answer)) if question == Question::Fields => {
+            Ok(Some(answer)) if matches!(question, Question::Fields | Question::Devices) => {
                 for line in answer.text.lines() {
                     if to.send(Reply::Line(line.to_owned())).await.is_err() {
                         return Reply::NotDone(String::new()); // the client has gone

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::{Check, Verdict};
 use crate::config::KubeletConfig;
 use crate::sources::kubelet::answer::{Allocatable, Answer};
-use crate::sources::kubelet::ask_once;
 use crate::sources::kubelet::failure::{Failure, Reason};
+use crate::sources::kubelet::{self, ask_once};
 
 const NAME: &str = "kubelet";
 /// With two calls the look still ends in time.
@@ -18,20 +18,49 @@ const LIMIT: Duration = Duration::from_secs(4);
 
 /// Asks it once; `in_pod`: this process runs in a Kubernetes pod.
 pub async fn check(config: &KubeletConfig, in_pod: bool) -> Check {
+    ask(config, in_pod).await.0
+}
+
+/// The check, and what it answered, or why it did not.
+pub async fn ask(config: &KubeletConfig, in_pod: bool) -> (Check, Result<Answer, Reason>) {
     let Some(socket) = &config.socket else {
-        return Check::off(NAME, "it is not asked, as configured");
+        return (Check::off(NAME, "it is not asked, as configured"), Err(Reason::NoSocket));
     };
     match ask_once(config, socket, config.timeout.min(LIMIT)).await {
-        Ok((answer, allocatable)) => Check::yes(NAME, words(socket, &answer, allocatable)),
-        Err(Failure { reason: Reason::NoSocket, what }) if !in_pod && !has_kubelet(socket) => {
-            Check::off(NAME, format!("{}: {what}: this is no Kubernetes node", socket.display()))
+        Ok((answer, allocatable)) => (Check::yes(NAME, words(socket, &answer, allocatable)), Ok(answer)),
+        Err(Failure { reason: reason @ Reason::NoSocket, what }) if !is_here(config, in_pod) => {
+            let what = format!("{}: {what}: this is no Kubernetes node", socket.display());
+            (Check::off(NAME, what), Err(reason))
         }
         Err(Failure { reason, what }) => {
             let what = format!("{}: {}: {what}", socket.display(), reason.name());
             let verdict = if reason == Reason::Slow { Verdict::Unknown } else { Verdict::No };
-            Check { name: NAME.into(), verdict, what, remedy: reason.remedy().to_owned() }
+            (Check { name: NAME.into(), verdict, what, remedy: reason.remedy().to_owned() }, Err(reason))
         }
     }
+}
+
+/// The same of one pod alone.
+pub async fn ask_pod(
+    config: &KubeletConfig,
+    in_pod: bool,
+    (namespace, pod): (&str, &str),
+) -> (Check, Result<Answer, Reason>) {
+    let Some(socket) = &config.socket else { return ask(config, in_pod).await };
+    match kubelet::ask_pod(config, socket, config.timeout.min(LIMIT), (namespace, pod)).await {
+        Ok(answer) => {
+            let what =
+                format!("{}: {} device ids given to {namespace}/{pod}", socket.display(), answer.ids());
+            (Check::yes(NAME, what), Ok(answer))
+        }
+        // with all its words
+        Err(_) => ask(config, in_pod).await,
+    }
+}
+
+/// Whether this is a Kubernetes node, as far as can be seen.
+pub fn is_here(config: &KubeletConfig, in_pod: bool) -> bool {
+    in_pod || config.socket.as_deref().is_some_and(|socket| socket.exists() || has_kubelet(socket))
 }
 
 /// A kubelet's folder of pods beside that of the socket: it is there, and its socket is not seen.

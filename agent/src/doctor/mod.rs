@@ -7,6 +7,8 @@
 pub mod capabilities;
 pub mod kernel;
 pub mod kubelet;
+pub mod log_folders;
+pub mod map;
 pub mod nodes;
 pub mod places;
 pub mod print;
@@ -100,7 +102,8 @@ impl Check {
 pub async fn checks(config: &Config, patience: Duration) -> Vec<Check> {
     let visible = std::env::var("NVIDIA_VISIBLE_DEVICES").ok();
     let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    let (host, probes, nodes, vendor, kubelet, state, collector) = tokio::join!(
+    let of_kubernetes = kubelet::is_here(&config.kubelet, in_pod);
+    let (host, probes, nodes, vendor, kubelet, logs, state, collector) = tokio::join!(
         within(patience, "kernel", of_thread(config, host_checks)),
         within(patience, "probes", probes::checks(config)),
         within(
@@ -110,10 +113,15 @@ pub async fn checks(config: &Config, patience: Duration) -> Vec<Check> {
         ),
         within(patience, "worker", of_thread(config, vendor::checks)),
         within(patience, "kubelet", async { vec![kubelet::check(&config.kubelet, in_pod).await] }),
+        within(
+            patience,
+            "log folders",
+            of_thread(config, move |config| vec![log_folders::check(&config.host, of_kubernetes)])
+        ),
         within(patience, "state directory", of_thread(config, |config| vec![places::state_dir(config)])),
         within(patience, "collector", async { vec![places::collector(config).await] }),
     );
-    [host, probes, nodes, vendor, kubelet, state, collector].concat()
+    [host, probes, nodes, vendor, kubelet, logs, state, collector].concat()
 }
 
 fn host_checks(config: &Config) -> Vec<Check> {

@@ -54,7 +54,8 @@ pub fn text(checks: &[Check], no_gpu: bool, mut out: impl Write) -> io::Result<(
     if no_gpu { writeln!(out, "{NO_GPU}") } else { Ok(()) }
 }
 
-fn printable(text: &str) -> String {
+/// Without control and format characters, which a terminal might obey.
+pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if is_plain(c) { c } else { ' ' }).collect()
 }
 

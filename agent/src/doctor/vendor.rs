@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::control::client::{self, ClientError};
 use crate::control::message::Request;
 use crate::sources::worker::board::Standing;
+use crate::sources::worker::listed::Listed;
 use crate::sources::worker::look::{self, Ended, When};
 use crate::sources::worker::orders;
 use crate::sources::worker::spawn::Program;
@@ -28,6 +29,8 @@ pub(super) struct Seen {
     pub(super) standings: Vec<Standing>,
     /// Lines of the answer on fields.
     pub(super) lines: Vec<Json>,
+    /// Devices, and who runs on them.
+    pub(super) devices: Vec<Listed>,
     /// Why there may be less than there is: a call that hangs, a crash.
     pub(super) obstacle: Option<String>,
 }
@@ -107,7 +110,36 @@ fn of_agent(standings: Vec<Standing>, fields: Result<Vec<String>, ClientError>) 
         }
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
-    Seen { standings, lines, obstacle }
+    Seen { standings, lines, devices: Vec::new(), obstacle }
+}
+
+/// The devices and who runs on them, of the running agent or, where none answers, of a worker of our own.
+pub fn devices(config: &Config) -> (Check, Vec<Listed>) {
+    const NAME: &str = "devices";
+    let (devices, from, why) = match config.run_dir.as_deref().map(|dir| ask(dir, Request::Devices)) {
+        Some(Ok(lines)) => {
+            let devices = lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            (devices, "the running agent", String::new())
+        }
+        None | Some(Err(_)) => {
+            let (seen, worker) = own_look(config);
+            let said = seen.standings.iter().filter(|standing| !standing.up);
+            let said = said.map(|standing| format!("; {}: {}", standing.source, standing.what));
+            (
+                seen.devices,
+                "a worker of the doctor's own",
+                format!("; {}{}", worker.what, said.collect::<String>()),
+            )
+        }
+    };
+    let migs = devices.iter().filter(|device: &&Listed| device.parent.is_some()).count();
+    let what = format!("{} GPUs, {migs} MIG devices, told by {from}", devices.len() - migs);
+    let check = if devices.is_empty() {
+        Check::no(NAME, format!("{what}{why}"), "`warpgauge doctor` tells more")
+    } else {
+        Check::yes(NAME, what)
+    };
+    (check, devices)
 }
 
 /// A worker of our own, which watches nothing.
@@ -151,7 +183,8 @@ fn own_look(config: &Config) -> (Seen, Check) {
             (Check::no(NAME, what.clone(), "start again; if it stays, report it"), Some(what))
         }
     };
-    let seen = Seen { standings: look.standings, lines: parsed(&look.lines), obstacle };
+    let (standings, lines) = (look.standings, parsed(&look.lines));
+    let seen = Seen { standings, lines, devices: look.devices, obstacle };
     (seen, worker)
 }
 

@@ -43,6 +43,7 @@ fn well() -> Seen {
             gpu(1, 0),
             json!({"device": "MIG-a", "kind": 2, "mig_profile": "1g.10gb"}),
         ],
+        devices: Vec::new(),
         obstacle: None,
     }
 }

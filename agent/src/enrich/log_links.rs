@@ -153,7 +153,7 @@ fn pod(name: &str) -> Option<(PodUid, Pod)> {
     let valid = is_label(namespace) && is_subdomain(pod) && !uid.bytes().any(|b| b.is_ascii_uppercase());
     let key = PodUid::parse(uid).filter(|_| valid)?;
     let (uid, namespace, name) = (uid.to_owned(), namespace.to_owned(), pod.to_owned());
-    Some((key, Pod { uid, namespace, name, made_ns: 0 }))
+    Some((key, Pod { uid, namespace, name, made_ns: 0, lives: false }))
 }
 
 /// `<pod>_<namespace>_<container>-<container id>.log`.

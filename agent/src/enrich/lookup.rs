@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use super::cgroup_tree::{self, CgroupTree};
 use super::log_links::{LogLinks, Look};
-use super::pod_names::Container;
+use super::pod_names::{Container, Listing};
 use super::process::ProcessFacts;
 use super::unnamed::Who;
-use super::{Ask, Attributor, cgroup, process};
+use super::{Ask, Attributor, cgroup, pod_cgroups, process};
 use crate::host::HostRoot;
 use crate::host::pid_namespace::PidNamespace;
 use crate::model::{CgroupId, Known, MonoNs, Pid, Process};
@@ -57,10 +57,13 @@ impl Lookup {
     }
 
     fn names(&mut self, who: Option<Who>, at: MonoNs, attributor: &mut Attributor) {
-        if let Look::New(listing) = self.links.look(at) {
+        if let Look::New(mut listing) = self.links.look(at) {
+            self.mark_living(&mut listing);
             attributor.know_names(listing);
         }
-        let Some(who @ (uid, container)) = who else { return };
+        let Some(who @ (uid, container)) = who else {
+            return attributor.asked_uids(at, self.links.readable());
+        };
         if let (Some(id), false, Some(pod)) =
             (container, attributor.names().has(who), attributor.names().pod(uid))
             && let Some(name) = self.links.only_container(pod)
@@ -69,6 +72,15 @@ impl Lookup {
             attributor.know_container(id, Container { namespace, pod, name });
         }
         attributor.asked_names(who, at, self.links.readable());
+    }
+
+    /// Of pods that share a name, those whose cgroup is there.
+    fn mark_living(&self, listing: &mut Listing) {
+        let Some(mount) = &self.mount else { return };
+        // Only these have an age.
+        for (_, pod) in listing.pods.iter_mut().flatten().filter(|(_, pod)| 0 < pod.made_ns) {
+            pod.lives = pod_cgroups::lives(mount, &pod.uid);
+        }
     }
 
     fn process(&self, pid: Pid, at: MonoNs) -> Known<Process> {
@@ -184,5 +196,30 @@ mod tests {
         let ids = ["a", "b", "c"].map(|digit| ContainerId::parse(&digit.repeat(64)));
         let has = ids.map(|id| attributor.names().has((PodUid::parse(UID).unwrap(), id)));
         assert_eq!(has, [true, true, false]);
+    }
+
+    #[test]
+    fn of_pods_with_one_name_the_newest_whose_cgroup_lives_has_it() {
+        let dir = TestDir::new();
+        let (newer, log) = (UID.replace('0', "1"), dir.path().join("log"));
+        let made = |uid: &str| fs::create_dir_all(log.join(format!("pods/ml_db-0_{uid}"))).unwrap();
+        let cgroup = |uid: &str| dir.path().join(format!("cgroup/kubepods/burstable/pod{uid}"));
+        fs::create_dir_all(log.join("containers")).unwrap();
+        made(UID);
+        fs::create_dir_all(cgroup(UID)).unwrap();
+        made(&newer);
+        let host = HostRoot { var_log: log.clone(), ..HostRoot::default() };
+        // One look for each: how old a folder is that was made just now, its file system may not tell.
+        let uid = || {
+            let mount = Some(dir.path().join("cgroup"));
+            let mut lookup = Lookup::new(host.clone(), mount, None, &PidNamespace::Host);
+            let mut attributor = Attributor::default();
+            lookup.answer(Ask::Names(None), MonoNs(1), &mut attributor);
+            attributor.names().uid("ml", "db-0").map(str::to_owned)
+        };
+        assert_eq!(uid().as_deref(), Some(UID), "the newer one has no cgroup (yet)");
+        fs::remove_dir(cgroup(UID)).unwrap();
+        fs::create_dir_all(cgroup(&newer)).unwrap();
+        assert_eq!(uid(), Some(newer));
     }
 }

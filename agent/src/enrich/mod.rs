@@ -11,6 +11,7 @@ pub mod cgroup;
 pub mod cgroup_tree;
 pub mod log_links;
 pub mod lookup;
+pub mod pod_cgroups;
 pub mod pod_names;
 pub mod process;
 pub mod unnamed;
@@ -95,7 +96,7 @@ impl Attributor {
             cgroups: Bounded::new(Self::CGROUPS_MAX),
             names: PodNames::default(),
             unnamed: Unnamed::new(telemetry),
-            allocations: AllocationUids::default(),
+            allocations: AllocationUids::new(telemetry),
             late: Vec::new(),
         }
     }
@@ -285,6 +286,11 @@ impl Attributor {
         if !self.names.has(who) {
             self.unnamed.in_vain(who, at, readable);
         }
+    }
+
+    /// The names of pods that were given devices were asked for; `readable`: where they should be could be read.
+    pub fn asked_uids(&mut self, at: MonoNs, readable: bool) {
+        self.allocations.in_vain(at, readable);
     }
 
     /// The names that are known.

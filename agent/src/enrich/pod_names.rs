@@ -2,8 +2,8 @@
 //!
 //! In: what the kubelet's log links say, all of it at once. Out: names of a uid and of a container, the uid of a name.
 //! Of pods and containers that are gone the latest are kept, for what is said of them late. Pure.
-//! What can go wrong: several pods had one name (a StatefulSet's, made anew): the newest has it. A container whose link
-//! tells another pod than its cgroup does gets no name.
+//! What can go wrong: several pods had one name (a StatefulSet's, made anew): the newest whose cgroup lives has
+//! it, or the newest where none is seen to. A container whose link tells another pod than its cgroup does gets no name.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -58,6 +58,8 @@ pub struct Pod {
     pub name: String,
     /// When it was made, where that decides: another pod has the same name. Unit: ns since 1970.
     pub made_ns: u64,
+    /// Its cgroup was seen, where that decides too. Nobody may see any.
+    pub lives: bool,
 }
 
 /// A container.
@@ -140,7 +142,7 @@ impl PodNames {
         self.pods.get(&uid).or_else(|| self.former_pods.get(uid))
     }
 
-    /// The uid of the newest pod of this name.
+    /// The uid of the newest pod of this name that lives, as far as that is known.
     pub fn uid(&self, namespace: &str, pod: &str) -> Option<&str> {
         self.by_name.get(namespace)?.get(pod).map(|pod| pod.uid.as_str())
     }
@@ -190,12 +192,14 @@ fn replace<K: Copy + Eq + Hash, V: PartialEq>(
 
 fn name(by_name: &mut HashMap<String, HashMap<String, Arc<Pod>>>, pod: &Arc<Pod>) {
     let pods = by_name.entry(pod.namespace.clone()).or_default();
-    // Two of the same age: the larger uid, so that the order of the listing means nothing.
-    let newest =
-        pods.get(&pod.name).is_none_or(|known| (known.made_ns, &known.uid) <= (pod.made_ns, &pod.uid));
-    if newest {
+    if pods.get(&pod.name).is_none_or(|known| rank(known) <= rank(pod)) {
         pods.insert(pod.name.clone(), Arc::clone(pod));
     }
+}
+
+/// Two of the same age: the larger uid, so that the order of the listing means nothing.
+fn rank(pod: &Pod) -> (bool, u64, &str) {
+    (pod.lives, pod.made_ns, &pod.uid)
 }
 
 #[cfg(test)]
@@ -207,7 +211,7 @@ mod tests {
     const STATIC: &str = "3f5e0c0d9a8b7c6d5e4f3a2b1c0d9e8f";
 
     fn pod(uid: &str, name: &str, made_ns: u64) -> (PodUid, Pod) {
-        let pod = Pod { uid: uid.into(), namespace: "ml".into(), name: name.into(), made_ns };
+        let pod = Pod { uid: uid.into(), namespace: "ml".into(), name: name.into(), made_ns, lives: false };
         (PodUid::parse(uid).unwrap(), pod)
     }
 
@@ -273,6 +277,19 @@ mod tests {
         assert_eq!(named(&names, Some(UID), "a"), "ml/db-0/-");
         names.replace(listing(&[]));
         assert_eq!((names.uid("ml", "db-0"), named(&names, Some(UID), "a")), (None, "ml/db-0/-".into()));
+    }
+
+    #[test]
+    fn an_older_pod_that_lives_has_the_name_before_a_newer_one_that_does_not() {
+        let with = |lives| move |(uid, pod): (PodUid, Pod)| (uid, Pod { lives, ..pod });
+        for (older, newer, want) in
+            [(true, false, UID), (true, true, NEWER), (false, true, NEWER), (false, false, NEWER)]
+        {
+            let both = vec![with(newer)(pod(NEWER, "db-0", 6)), with(older)(pod(UID, "db-0", 5))];
+            let mut names = PodNames::default();
+            names.replace(Listing { pods: Some(both), containers: None });
+            assert_eq!(names.uid("ml", "db-0"), Some(want), "{older} {newer}");
+        }
     }
 
     #[test]

@@ -206,7 +206,8 @@ const UID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
 /// The pod `ml/train-0` of [`UID`], with its container of sixty-four times `a`.
 fn train_0() -> Listing {
     let uid = PodUid::parse(UID).unwrap();
-    let pod = Pod { uid: UID.into(), namespace: "ml".into(), name: "train-0".into(), made_ns: 0 };
+    let pod =
+        Pod { uid: UID.into(), namespace: "ml".into(), name: "train-0".into(), made_ns: 0, lives: false };
     let id = ContainerId::parse(&"a".repeat(64)).unwrap();
     let container = Container { namespace: "ml".into(), pod: "train-0".into(), name: "main".into() };
     Listing { pods: Some(vec![(uid, pod)]), containers: Some(vec![(id, container)]) }

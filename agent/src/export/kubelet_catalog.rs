@@ -36,7 +36,7 @@ pub const STATIC: &[Metric] = &[
     counter(
         "warpgauge.mapping.failures",
         "{failure}",
-        "What could not be put to a device or its owner, by stage. `allocation`: an id of the kubelet names no device of this node (`unknown_device`, again each minute) or has no known form (`malformed_id`); a process runs on a device while its pod was given others (`mismatch`) or none (`no_allocation`). `job_mapping`: a file of the job mapping directory names no device (`unknown_device`) or cannot be read (`unreadable`), or a line is no job id (`malformed_job`). `names`: a pod or a container whose processes were met has had no name for 10 s, since the kubelet's log links do not tell it (`no_log_link`) or /var/log/pods and /var/log/containers cannot be read (`unreadable`); once a workload.",
+        "What could not be put to a device or its owner, by stage. `allocation`: an id of the kubelet names no device of this node (`unknown_device`, again each minute) or has no known form (`malformed_id`); a process runs on a device while its pod was given others (`mismatch`) or none (`no_allocation`). `job_mapping`: a file of the job mapping directory names no device (`unknown_device`) or cannot be read (`unreadable`), or a line is no job id (`malformed_job`). `names`: a pod or a container whose processes were met, or a pod that was given devices, has had no name (no uid) for 10 s, since the kubelet's log links do not tell it (`no_log_link`) or /var/log/pods and /var/log/containers cannot be read (`unreadable`); once a workload.",
         &["stage", "reason"],
     ),
 ];

@@ -113,6 +113,7 @@ mod tests {
             why(&Look {
                 standings: vec![said],
                 lines: Vec::new(),
+                devices: Vec::new(),
                 hanging: hanging.iter().map(|call| (*call).to_owned()).collect(),
                 ended,
             })

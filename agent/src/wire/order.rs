@@ -58,7 +58,7 @@ pub struct Configure {
     /// Health checks: how often; 0 for never.
     #[prost(uint64, tag = "8")]
     pub health_interval_ms: u64,
-    /// Watch nothing and read nothing: only devices and capabilities are told, for `doctor` and `fields`.
+    /// Watch nothing and read nothing: only devices, who runs on them and capabilities are told, for `doctor`.
     #[prost(bool, tag = "9")]
     pub only_look: bool,
     /// Where sysfs is, for what the libraries do not tell (NUMA nodes).

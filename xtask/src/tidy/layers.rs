@@ -21,7 +21,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("logging", &["config", "host", "export", "telemetry"]),
     ("control", &["sources", "host", "config", "telemetry", "model"]),
     ("supervise", &["sources", "model", "host", "telemetry"]),
-    ("doctor", &["sources", "model", "host", "config", "wire", "control"]),
+    // `doctor map` says what the stages decide, so it has them decide
+    (
+        "doctor",
+        &["sources", "correlate", "enrich", "export", "model", "host", "config", "wire", "control", "telemetry"],
+    ),
     ("fields", &["sources", "model", "host", "config", "control"]),
 ];
 

@@ -6,12 +6,14 @@
 //! teller is said by the teller's own state. What can go wrong: an id that names no device of this node; it is counted as
 //! `warpgauge.mapping.failures`, and looked up again when devices change, at most once a minute otherwise.
 //!
-//! Reading order: [`device_ids`] (what an id says) → [`devices`] (which device that is) → [`misses`] → [`table`].
+//! Reading order: [`device_ids`] (what an id says) → [`devices`] (which device that is) → [`meaning`] → [`misses`] →
+//! [`table`].
 
 pub mod device_ids;
 pub mod devices;
 #[cfg(test)]
 mod fixtures;
+pub mod meaning;
 pub mod misses;
 pub mod table;
 #[cfg(test)]
@@ -23,8 +25,8 @@ use crate::model::signal::{AllocationSource, DeviceState};
 use crate::model::{Fact, Grant, JobDevices, MonoNs, PodDevices, Signal};
 use crate::telemetry::{Counter, Telemetry};
 
-use device_ids::{Board, DeviceId, Named, Refusal};
 use devices::Devices;
+use meaning::Meaning;
 use misses::{Misses, Why};
 use table::{Owner, Rows};
 
@@ -153,9 +155,10 @@ impl Allocations {
         let how = if is_claim { AllocationSource::ResourceClaim } else { AllocationSource::PodResources };
         let container = Some([&grant.namespace, &grant.pod, &grant.container].map(String::clone));
         let owner = Arc::new(Owner { container, job: None, how });
-        let ours = is_nvidias(grant);
+        let ours = meaning::is_nvidias(grant);
         let mut mapped = false;
-        for id in grant.device_ids.iter().take(most).filter(|id| ours || device_ids::is_telling(id)) {
+        let ids = grant.device_ids.get(..most).unwrap_or_default();
+        for id in ids.iter().filter(|id| meaning::is_looked_at(ours, id)) {
             let Some(share) = self.look_up(id, is_claim, at) else { continue };
             mapped = true;
             for hw_id in &self.found {
@@ -164,9 +167,7 @@ impl Allocations {
                 }
             }
         }
-        // A claim's device has several names, of which one is enough.
-        let is_device = |id: &&String| device_ids::parse(id) != Err(Refusal::NotADevice);
-        if let Some(id) = grant.device_ids.iter().take(most).find(is_device)
+        if let Some(id) = meaning::of_claim(ids)
             && is_claim
             && ours
             && !mapped
@@ -182,19 +183,10 @@ impl Allocations {
         if self.pods.misses.has(id, at) {
             return None;
         }
-        let why = match device_ids::parse(id) {
-            Ok(DeviceId { named, share }) => {
-                self.devices.find(named, &mut self.found);
-                if !self.found.is_empty() {
-                    return Some(share);
-                }
-                Why::UnknownDevice
-            }
-            Err(Refusal::NotADevice) => return None,
-            Err(Refusal::Malformed) => Why::MalformedId,
-        };
-        if !is_claim {
-            self.pods.misses.put(id, why, at);
+        match meaning::of_id(&self.devices, id, &mut self.found) {
+            Meaning::Found(share) => return Some(share),
+            Meaning::Missing(why) if !is_claim => self.pods.misses.put(id, why, at),
+            Meaning::Missing(_) | Meaning::NotADevice => {}
         }
         None
     }
@@ -204,12 +196,7 @@ impl Allocations {
         let mut rows = Rows::default();
         self.jobs.misses.begin();
         for grant in answer.grants.iter().take(Self::IDS_MAX) {
-            let board = Board::Index(grant.gpu);
-            let named = match grant.instance {
-                None => Named::Board(board),
-                Some(instance) => Named::Instance { board, instance, compute: None },
-            };
-            self.devices.find(named, &mut self.found);
+            self.devices.find(meaning::of_job(grant), &mut self.found);
             if self.found.is_empty() {
                 let name = grant.instance.map_or(grant.gpu.to_string(), |gi| format!("{}.{gi}", grant.gpu));
                 self.jobs.misses.put(&name, Why::UnknownDevice, at);
@@ -224,10 +211,4 @@ impl Allocations {
         self.jobs.misses.finish(at);
         rows.replace(&mut self.jobs.rows, at, out);
     }
-}
-
-/// Whether a number as an id means a GPU. The claims of a compute domain are of channels between nodes.
-fn is_nvidias(grant: &Grant) -> bool {
-    let vendor = grant.resource.split('/').next().unwrap_or_default();
-    (vendor == "nvidia.com" || vendor.ends_with(".nvidia.com")) && vendor != "compute-domain.nvidia.com"
 }

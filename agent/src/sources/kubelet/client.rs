@@ -7,7 +7,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes};
+use prost::Message;
 use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -19,7 +20,7 @@ use super::answer::ANSWER_MAX;
 use super::failure::{Failure, Reason};
 use super::message;
 
-/// What can be asked; no question has parameters.
+/// What can be asked without parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Which container was given which devices.
@@ -77,23 +78,43 @@ impl Client {
     /// # Errors
     /// [`Failure`]; after one that is not the kubelet's own answer the connection is of no use.
     pub async fn ask(&mut self, call: Call) -> Result<Bytes, Failure> {
+        self.unary(call.name(), call.path(), Bytes::new()).await
+    }
+
+    /// Asks for one pod; the answer reads like that to [`Call::List`].
+    ///
+    /// # Errors
+    /// The same; `NotServed` or `Failed` where the kubelet does not have this call, has it switched off, or not the pod:
+    /// it has no words of its own for any of these.
+    pub async fn pod(&mut self, namespace: &str, name: &str) -> Result<Bytes, Failure> {
+        let (pod_name, pod_namespace) = (name.to_owned(), namespace.to_owned());
+        let question = message::GetPodResourcesRequest { pod_name, pod_namespace }.encode_to_vec();
+        self.unary("Get", PathAndQuery::from_static(message::GET), question.into()).await
+    }
+
+    async fn unary(
+        &mut self,
+        name: &'static str,
+        path: PathAndQuery,
+        question: Bytes,
+    ) -> Result<Bytes, Failure> {
         let asked = async {
             // The library asks for this before each call; its error has no words of its own.
             let ready = self.grpc.ready().await;
             ready.map_err(|error| Failure::of_connecting(&error))?;
-            let answer = self.grpc.unary(Request::new(()), call.path(), Raw).await;
+            let answer = self.grpc.unary(Request::new(question), path, Raw).await;
             answer.map(tonic::Response::into_inner).map_err(|status| Failure::of_status(&status))
         };
-        timeout(self.timeout, asked).await.unwrap_or_else(|_| Err(Failure::slow(call.name(), self.timeout)))
+        timeout(self.timeout, asked).await.unwrap_or_else(|_| Err(Failure::slow(name, self.timeout)))
     }
 }
 
-/// An empty message out, bytes in.
+/// Bytes out, bytes in.
 #[derive(Clone, Copy, Debug)]
 struct Raw;
 
 impl Codec for Raw {
-    type Encode = ();
+    type Encode = Bytes;
     type Decode = Bytes;
     type Encoder = Self;
     type Decoder = Self;
@@ -108,11 +129,11 @@ impl Codec for Raw {
 }
 
 impl Encoder for Raw {
-    type Item = ();
+    type Item = Bytes;
     type Error = Status;
 
-    /// A message without fields has no bytes.
-    fn encode(&mut self, (): (), _: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, question: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put(question);
         Ok(())
     }
 }

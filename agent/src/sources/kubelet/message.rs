@@ -9,10 +9,24 @@ pub const LIST: &str = "/v1.PodResourcesLister/List";
 /// What could be given, whether or not it is.
 pub const ALLOCATABLE: &str = "/v1.PodResourcesLister/GetAllocatableResources";
 
-/// Field of the pods in `ListPodResourcesResponse`.
+/// One pod. Since Kubernetes 1.27, on by default since 1.34.
+pub const GET: &str = "/v1.PodResourcesLister/Get";
+
+/// Field of the pods in `ListPodResourcesResponse`, and of the one pod in `GetPodResourcesResponse`.
 pub const PODS: u32 = 1;
 /// Field of the devices in `AllocatableResourcesResponse`.
 pub const DEVICES: u32 = 1;
+
+/// Which pod is asked for.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct GetPodResourcesRequest {
+    /// `k8s.pod.name`.
+    #[prost(string, tag = "1")]
+    pub pod_name: String,
+    /// `k8s.namespace.name`.
+    #[prost(string, tag = "2")]
+    pub pod_namespace: String,
+}
 
 /// One pod with its containers; a sidecar (an init container that is restarted always) is one of them.
 #[derive(Clone, PartialEq, Eq, prost::Message)]

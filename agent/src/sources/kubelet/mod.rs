@@ -230,6 +230,29 @@ async fn ask_allocatable(client: &mut Client, ours: &Ours) -> Result<Allocatable
     Ok(answer::allocatable(client.ask(Call::Allocatable).await?, ours)?)
 }
 
+/// What one pod was given, for a person who looks: by one question for it alone where the kubelet has that.
+///
+/// # Errors
+/// [`Failure`] of the question for all pods, which is asked where the first one gave nothing.
+pub async fn ask_pod(
+    config: &KubeletConfig,
+    socket: &Path,
+    limit: Duration,
+    (namespace, pod): (&str, &str),
+) -> Result<Answer, Failure> {
+    let ours = Ours::new(config.resource_names.clone());
+    let mut client = Client::connect(socket, limit).await?;
+    let mut answer = match client.pod(namespace, pod).await {
+        Ok(bytes) => answer::list(bytes, &ours)?,
+        Err(Failure { reason: Reason::NotServed | Reason::Failed, .. }) => {
+            answer::list(client.ask(Call::List).await?, &ours)?
+        }
+        Err(failure) => return Err(failure),
+    };
+    answer.devices.grants.retain(|grant| grant.namespace == namespace && grant.pod == pod);
+    Ok(answer)
+}
+
 /// What one question now gives, for a person who looks: what was given, and what could be.
 ///
 /// # Errors

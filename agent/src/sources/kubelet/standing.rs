@@ -1,6 +1,7 @@
 //! When the kubelet is asked, and what is told of its answers: a pure core.
 //!
 //! In: looks at its files, answers and failures, with their times. Out: whether it is to be asked now, and signals.
+//! Always all pods are asked for: what changes on the disk says that devices were given, and not to whom.
 //! A good answer stays until a better one comes; its age is told, and that the source is down is told once per reason.
 //! What can go wrong: nothing; a kubelet that never answers leaves everything as it was.
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::clean;
+use super::listed::Listed;
 use crate::host::mono_now;
 use crate::model::MonoNs;
 use crate::model::plain::is_plain;
@@ -40,6 +41,8 @@ pub enum Question {
     Resume,
     /// Which fields there are.
     Fields,
+    /// Which devices there are, and who runs on them: the source knows.
+    Devices,
 }
 
 /// Where to ask. Cheap to clone.
@@ -79,6 +82,19 @@ impl Asked {
     /// What is asked.
     pub fn question(&self) -> Question {
         self.question
+    }
+
+    /// What the source knows itself is answered; any other question is handed back.
+    pub fn unless_known(self, listed: impl FnOnce() -> Vec<Listed>) -> Option<Self> {
+        if self.question != Question::Devices {
+            return Some(self);
+        }
+        let lines: Vec<String> =
+            listed().iter().filter_map(|device| serde_json::to_string(device).ok()).collect();
+        let answer = Answer { id: 0, done: true, text: lines.join("\n"), more: false };
+        // Who asked has gone.
+        let _ = self.answers.try_send(answer);
+        None
     }
 
     /// It cannot be answered.
@@ -124,14 +140,16 @@ impl Pending {
         self.last_id += 1;
         let id = self.last_id;
         let Asked { question, until, answers } = asked;
-        let answers = Some(answers);
-        self.waiting.insert(id, Waiting { since: now, question, answers, room: BYTES_MAX });
         let request = Request { id, until_ns: until.0 };
-        Some(match question {
+        let order = match question {
             Question::Pause => order::Kind::Pause(request),
             Question::Resume => order::Kind::Resume(request),
             Question::Fields => order::Kind::Fields(request),
-        })
+            Question::Devices => return None, // no order: it was answered before
+        };
+        let answers = Some(answers);
+        self.waiting.insert(id, Waiting { since: now, question, answers, room: BYTES_MAX });
+        Some(order)
     }
 
     /// An answer: `text` may be JSON lines, of which nothing is cut off but control characters. Gives whether profiling
@@ -152,7 +170,7 @@ impl Pending {
         let paused = match asker.question {
             Question::Pause => Some(true),
             Question::Resume => Some(false),
-            Question::Fields => None,
+            Question::Fields | Question::Devices => None,
         };
         let paused = paused.filter(|_| answer.done && !answer.more);
         let (id, more) = (answer.id, answer.more);

@@ -12,12 +12,13 @@ use super::clean;
 use super::deadline::Flight;
 use super::events::Events;
 use super::inventory::Inventory;
+use super::listed::Listed;
 use super::refused::Refused;
 use super::values;
 use crate::model::signal::{
     DriverState, GpuContext, GpuProcess, GpuProcesses, HealthLevel, LateCall, ModuleState, Subsystem, Uses,
 };
-use crate::model::{LatencyDelta, MonoNs, Origin, Pid, Signal, VendorCalls};
+use crate::model::{Gpu, LatencyDelta, MonoNs, Origin, Pid, Signal, VendorCalls};
 use crate::wire::report::{self, Content, Kind};
 
 /// Processes on one device; a device has at most a few hundred contexts.
@@ -110,6 +111,16 @@ impl Intake {
         None
     }
 
+    /// All devices that workloads run on, and who does, as told last.
+    pub fn listed(&self) -> Vec<Listed> {
+        let others = |pids: &BTreeSet<Pid>| {
+            let others = pids.iter().filter(|pid| !self.own.contains(&Some(**pid)));
+            others.map(|pid| pid.0).collect()
+        };
+        let listed = |gpu: &Gpu| Listed::of(gpu, self.uses.get(&*gpu.hw_id).map(others));
+        self.inventory.gpus().filter_map(listed).collect()
+    }
+
     fn heartbeat(&mut self, now: MonoNs, beat: report::Heartbeat, out: &mut Vec<Signal>) -> Aside {
         let in_flight = beat.in_flight.iter().take(CALLS_MAX).filter_map(|call| {
             let late = LateCall {
@@ -199,9 +210,7 @@ impl Intake {
         for pid in pids.difference(&before) {
             out.push(self.uses(at, *pid, &hw_id, false));
         }
-        if !pids.is_empty() {
-            self.uses.insert(Arc::clone(&hw_id), pids);
-        }
+        self.uses.insert(Arc::clone(&hw_id), pids);
         out.push(Signal::Processes { at, processes: Box::new(GpuProcesses { hw_id, processes }) });
     }
 

@@ -178,7 +178,13 @@ fn processes_begin_and_end_uses_and_our_own_are_no_workload() {
         uses.collect()
     };
     let workload = |pid, end| (pid, "workload".to_owned(), end);
+    let listed = |fed: &Fed| {
+        let listed = fed.intake.listed().into_iter().map(|device| (device.hw_id, device.processes));
+        listed.collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&fed), [("GPU-1".to_owned(), None)], "nobody has told");
     let (first, _) = fed.push(on(&[11, 77, 0]));
+    assert_eq!(listed(&fed), [("GPU-1".to_owned(), Some(vec![77]))]);
     assert!(matches!(first.last(), Some(Signal::Processes { processes, .. })
         if processes.processes.len() == 2 && processes.processes[1].sm_utilization.is_none()));
     assert_eq!(uses(first), [(11, "agent".to_owned(), false), workload(77, false)]);
@@ -187,8 +193,12 @@ fn processes_begin_and_end_uses_and_our_own_are_no_workload() {
         uses(fed.push(on(&[78])).0),
         [(11, "agent".to_owned(), true), workload(77, true), workload(78, false)]
     );
+    fed.push(on(&[]));
+    assert_eq!(listed(&fed), [("GPU-1".to_owned(), Some(vec![]))]);
+    fed.push(on(&[78]));
     fed.push(inventory(1, &[]));
     assert_eq!(uses(fed.push(inventory(2, &[])).0), [workload(78, true)], "the device is gone");
+    assert_eq!(listed(&fed), []);
 }
 
 #[test]

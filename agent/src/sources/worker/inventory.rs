@@ -54,6 +54,11 @@ impl Inventory {
         self.merged.contains_key(hw_id)
     }
 
+    /// All of them.
+    pub fn gpus(&self) -> impl Iterator<Item = &Gpu> {
+        self.merged.values().map(|device| &device.gpu)
+    }
+
     /// The worker is gone, and its keys with it.
     pub fn forget_keys(&mut self) {
         for list in [&mut self.dcgm, &mut self.nvml] {

@@ -1,7 +1,7 @@
 //! One look through a worker of its own: for `doctor` and `fields` where no agent runs.
 //!
-//! In: what the worker is to do, and until when. Out: what it said of its sources, its answer on fields, and which calls
-//! had not come back ([`Look`]). It blocks its thread, never beyond the deadline but for a moment.
+//! In: what the worker is to do, and until when. Out: what it said of its sources, its devices, its answer on fields, and
+//! which calls had not come back ([`Look`]). It blocks its thread, never beyond the deadline but for a moment.
 //! What can go wrong: everything of a vendor's library: then the look ends late or early and says how ([`Ended`]); the
 //! worker is killed in any case.
 
@@ -14,11 +14,15 @@ use rustix::fs::Access;
 
 use super::board::Standing;
 use super::clean;
+use super::intake::Intake;
+use super::listed::Listed;
+use super::refused::Refused;
 use super::spawn::{Process, Program, start_here};
 use super::states::States;
 use crate::config::Config;
 use crate::host::mono_now;
-use crate::model::{MonoNs, Origin};
+use crate::model::{MonoNs, Origin, Pid, Signal};
+use crate::telemetry::Telemetry;
 use crate::wire::order::{Configure, End, Request};
 use crate::wire::report::{self, Kind};
 use crate::wire::{Decoder, Order, PROTOCOL, Report, encode, order};
@@ -41,6 +45,8 @@ pub struct Look {
     pub standings: Vec<Standing>,
     /// JSON lines of the answer on fields.
     pub lines: Vec<String>,
+    /// Devices, and who runs on them.
+    pub devices: Vec<Listed>,
     /// Calls that had not come back at the end, as `function (device)`.
     pub hanging: Vec<String>,
     /// How it ended.
@@ -84,8 +90,11 @@ pub fn lock_dir(config: &Config) -> Option<&Path> {
 /// Starts a worker, looks, and ends it.
 pub fn look(program: &Program, configure: &Configure, when: When, until: Instant) -> Look {
     let states = States::new(configure.dcgm, configure.nvml);
+    let own = Pid(std::process::id());
     let mut watcher = Watcher {
         states,
+        intake: Intake::new(own, Refused::new(&Telemetry::default())),
+        signals: Vec::new(),
         heard: [!configure.dcgm, !configure.nvml],
         up: [false; 2],
         first_value: None,
@@ -103,12 +112,17 @@ pub fn look(program: &Program, configure: &Configure, when: When, until: Instant
             ended
         }
     };
+    let devices = watcher.intake.listed();
     let Watcher { standings, lines, hanging, .. } = watcher;
-    Look { standings, lines, hanging, ended }
+    Look { standings, lines, devices, hanging, ended }
 }
 
 struct Watcher {
     states: States,
+    /// For the devices.
+    intake: Intake,
+    /// What it tells beside that, which nobody reads.
+    signals: Vec<Signal>,
     /// DCGM and NVML have said whether they are up.
     heard: [bool; 2],
     up: [bool; 2],
@@ -191,6 +205,10 @@ impl Watcher {
                         now.since(MonoNs(call.began_ns)).is_some_and(|open| open >= LONG)
                     };
                     self.hanging = beat.in_flight.iter().filter(long).take(8).map(name).collect();
+                }
+                Some(kind @ (Kind::Inventory(_) | Kind::Processes(_))) => {
+                    self.intake.push(mono_now(), kind, &mut self.signals);
+                    self.signals.clear();
                 }
                 Some(Kind::Samples(_)) => self.first_value = self.first_value.or(Some(Instant::now())),
                 Some(Kind::Answer(answer)) if answer.id == FIELDS => {

@@ -17,6 +17,7 @@ pub mod events;
 pub mod hold;
 pub mod intake;
 pub mod inventory;
+pub mod listed;
 pub mod look;
 pub mod memory;
 pub mod orders;
@@ -243,7 +244,9 @@ impl Worker {
         tokio::select! {
             _ = hold.changed() => {}
             Some(asked) = self.shared.questions.recv() => {
-                asked.refuse(&refusal);
+                if let Some(asked) = asked.unless_known(|| self.shared.intake.listed()) {
+                    asked.refuse(&refusal);
+                }
             }
             () = tokio::time::sleep(LOOK) => {}
         }

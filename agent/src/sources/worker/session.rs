@@ -143,6 +143,8 @@ impl<'a> Session<'a> {
                 }
                 _ = hold.changed() => {}
                 Some(asked) = self.shared.questions.recv(), if self.why.is_none() => {
+                    let known = || self.shared.intake.listed();
+                    let Some(asked) = asked.unless_known(known) else { continue };
                     match self.shared.states.refusal(asked.question()) {
                         Some(why) => asked.refuse(&why),
                         None => {

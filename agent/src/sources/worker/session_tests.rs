@@ -293,8 +293,16 @@ async fn questions_reach_the_worker_and_end_with_it() {
     assert!(request.id == 1 && request.until_ns > mono_now().0, "{request:?}");
     worker.report(Kind::Answer(Answer { id: 1, done: true, text: "paused".to_owned(), more: false })).await;
     assert_eq!(soon("an answer", first.recv()).await.unwrap().text, "paused");
+    let device = Device { hw_id: "GPU-1".to_owned(), kind: 1, minor: Some(3), ..Device::default() };
+    let inventory = Inventory { origin: 2, devices: vec![device], ..Inventory::default() };
+    worker.report(Kind::Inventory(inventory)).await;
+    while !matches!(soon("a GPU", worker.signals.recv()).await.unwrap(), Signal::Gpu { .. }) {}
+    let mut devices = worker.desk.ask(Question::Devices).await.unwrap();
+    let answer = soon("devices", devices.recv()).await.unwrap();
+    assert_eq!((answer.done, &*answer.text, answer.more), (true, r#"{"hw_id":"GPU-1","minor":3}"#, false));
     let mut second = worker.desk.ask(Question::Fields).await.unwrap();
-    worker.order().await;
+    let asked = worker.order().await;
+    assert!(matches!(asked, order::Kind::Fields(_)), "the source knew the devices itself: {asked:?}");
     worker.stop.cancel();
     let answer = soon("an answer", second.recv()).await.unwrap();
     assert_eq!((answer.done, &*answer.text), (false, "the worker ended"));

@@ -149,6 +149,7 @@ impl States {
             // As the worker chooses: NVML knows the basic fields.
             Question::Fields if nvml.expected && !dcgm.is_up() => nvml,
             Question::Fields => dcgm,
+            Question::Devices => return None, // the source knows
         };
         if let Some(late) = &who.late {
             return Some(format!("{}: {}; ask again when it has", who.name, late_words(late)));

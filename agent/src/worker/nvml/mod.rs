@@ -102,6 +102,13 @@ fn serve(
             return Ended::NoDriver;
         }
     };
+    // Before it is up, so that who only looks has all of it then.
+    if configure.only_look
+        && let Err(fault) = collector.tell_processes(Moment::now())
+    {
+        link.send(state::no_driver(fault.to_string()));
+        return Ended::NoDriver;
+    }
     link.send(state::up(opened.how(), &collector.library()));
     let mut without_dcgm: Option<MonoNs> = None;
     let mut lost: Option<MonoNs> = None;

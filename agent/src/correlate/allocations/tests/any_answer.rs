@@ -76,6 +76,46 @@ proptest! {
         prop_assert_eq!(node.believed, fresh.believed);
     }
 
+    /// Whoever asks why is told what the stage does.
+    #[test]
+    fn an_explanation_agrees_with_the_stage(
+        last in step().prop_filter("an answer", |step| matches!(step, Step::Pods(_))),
+        are_claims in any::<bool>(), // both in one answer are two allocations of one name to this test's consumer
+        foreign in any::<[bool; 6]>(),
+        there in any::<[bool; 4]>(),
+    ) {
+        let Step::Pods(mut grants) = last else { unreachable!() };
+        for (n, grant) in grants.iter_mut().enumerate() {
+            grant.claim = are_claims.then(|| "a/claim".to_owned());
+            if foreign[n] {
+                grant.resource = "example.com/gpu".to_owned();
+            }
+        }
+        let present: Vec<Gpu> = devices().into_iter().zip(there).filter_map(|(d, there)| there.then_some(d)).collect();
+        let mut node = Node::of(&present);
+        node.pods(&grants);
+        let mut told: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        let mut missing = std::collections::BTreeSet::new();
+        for grant in &grants {
+            for one in meaning::explain(&node.stage.devices, grant) {
+                match one.meaning {
+                    Meaning::Found(share) => for hw_id in one.hw_ids {
+                        let key = format!("{hw_id} {}/{}", grant.namespace, grant.pod);
+                        let shares = told.entry(key).or_default();
+                        shares.extend(share);
+                        shares.sort_unstable();
+                        shares.dedup();
+                    },
+                    Meaning::Missing(why) => drop(missing.insert((one.id.to_owned(), why))),
+                    Meaning::NotADevice => {}
+                }
+            }
+        }
+        let of_stage = node.stage.pods.misses.present().map(|(id, why)| (id.to_owned(), why)).collect();
+        prop_assert_eq!(missing, of_stage);
+        prop_assert_eq!(told, node.believed);
+    }
+
     /// However an answer looks, it is taken; what it says is about devices that are there.
     #[test]
     fn any_answer_is_taken(
