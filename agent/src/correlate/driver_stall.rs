@@ -89,6 +89,8 @@ impl DriverStalls {
             | Signal::Health { .. }
             | Signal::Uses { .. }
             | Signal::Process { .. }
+            | Signal::Exec { .. }
+            | Signal::OpenNodes { .. }
             | Signal::Exit { .. }
             | Signal::CallStats { .. }
             | Signal::RmCalls { .. }

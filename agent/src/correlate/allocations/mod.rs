@@ -11,7 +11,7 @@
 pub mod device_ids;
 pub mod devices;
 #[cfg(test)]
-mod fixtures;
+pub(super) mod fixtures;
 pub mod misses;
 pub mod table;
 #[cfg(test)]
@@ -115,6 +115,8 @@ impl Allocations {
             | Signal::Health { .. }
             | Signal::Uses { .. }
             | Signal::Process { .. }
+            | Signal::Exec { .. }
+            | Signal::OpenNodes { .. }
             | Signal::Exit { .. }
             | Signal::Call { .. }
             | Signal::Thread { .. }

@@ -131,6 +131,8 @@ impl Snapshot {
             ) => self.devices.push(fact),
             Fact::Reading(
                 Signal::Uses { .. }
+                | Signal::Exec { .. }
+                | Signal::OpenNodes { .. }
                 | Signal::Process { .. }
                 | Signal::Call { .. }
                 | Signal::Thread { .. }
