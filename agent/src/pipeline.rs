@@ -21,15 +21,15 @@ use crate::enrich::lookup::Lookup;
 use crate::enrich::{Ask, Attributor};
 use crate::export::otlp::resource::HostFacts;
 use crate::export::{self, ExportError};
-use crate::host::pid_namespace::{self, PidNamespace};
+use crate::host;
 use crate::host::state_dir::{Lock, StateDir, StateDirError};
-use crate::host::{self, cgroup_hierarchy};
 use crate::model::{Attributed, Delivery, Fact, MonoNs, Signal};
 use crate::sources::host::HostValues;
 use crate::sources::hpc_jobs::HpcJobs;
 use crate::sources::kmsg::KernelLog;
 use crate::sources::kmsg::state::{self, StateFile};
 use crate::sources::kubelet::Kubelet;
+use crate::sources::open_nodes::{self, NodeHolders};
 use crate::sources::probes::schedule::{self, Order};
 use crate::sources::probes::unload::UnloadAttempt;
 use crate::sources::probes::{Never, Probes};
@@ -49,6 +49,8 @@ const FACTS_MAX: usize = 4_096;
 const UNLOADS_MAX: usize = 4;
 /// Orders to follow processes that wait for the probes; what finds no room is ordered again when its stall is told again.
 const ORDERS_MAX: usize = 256;
+/// Orders to look at the nodes that a process has open; what finds no room is made good for by the next round over all.
+const LOOKS_MAX: usize = 1_024;
 /// From being told to stop to the last delivery. With what follows it stays below 5 s.
 const WITHIN: Duration = Duration::from_millis(4_000);
 /// What the sources get of it to say what has ended meanwhile.
@@ -150,13 +152,15 @@ pub async fn run(
     let mut exporter =
         tokio::spawn(export::Exporter::new(parts)?.ending_by(Arc::clone(&deadline)).run(facts_rx));
 
-    let stages = Stages::new(&config, Some(lookup(&config)), &telemetry);
+    let stages =
+        Stages::new(&config, Some(Lookup::here(config.host.clone(), config.probes.cgroup)), &telemetry);
     let (signals_tx, signals_rx) = sources::queue(SIGNALS_MAX);
     let (orders_tx, orders_rx) = mpsc::channel(ORDERS_MAX);
-    let mut pipe = tokio::spawn(pass_on(stages, signals_rx, facts_tx, orders_tx));
+    let (looks_tx, looks_rx) = mpsc::channel(LOOKS_MAX);
+    let mut pipe = tokio::spawn(pass_on(stages, signals_rx, facts_tx, (orders_tx, looks_tx)));
 
     let (attached, mut detached) = mpsc::channel(1);
-    let ends = Ends { signals: signals_tx, orders: orders_rx, attached };
+    let ends = Ends { signals: signals_tx, orders: orders_rx, looks: looks_rx, attached };
     let mut running = start_sources(&config, &state, &delivery, ends, &telemetry, &stop);
     let to = config.export.otlp.as_ref().map_or("standard output", |otlp| otlp.endpoint.as_str());
     info!(to, "Watching; findings go there as they come.");
@@ -229,6 +233,7 @@ async fn lock_state(config: &mut Config) -> Option<Lock> {
 struct Ends {
     signals: mpsc::Sender<Signal>,
     orders: mpsc::Receiver<Order>,
+    looks: mpsc::Receiver<open_nodes::order::Order>,
     attached: mpsc::Sender<Never>,
 }
 
@@ -240,7 +245,7 @@ fn start_sources(
     telemetry: &Telemetry,
     stop: &CancellationToken,
 ) -> JoinSet<()> {
-    let Ends { signals, orders, attached } = ends;
+    let Ends { signals, orders, looks, attached } = ends;
     let mut running = JoinSet::new();
     let kernel_log = KernelLog::new(
         config.kernel_log.clone(),
@@ -271,6 +276,9 @@ fn start_sources(
     let host_values = HostValues::new(config.host_values.clone(), config.host.clone());
     let outlet = Outlet::new(signals.clone(), "host", telemetry);
     running.spawn(supervise(host_values, outlet, stop.clone(), telemetry.clone()));
+    let holders = NodeHolders::new(config.host.clone(), config.probes.majors.clone(), looks, telemetry);
+    let outlet = Outlet::new(signals.clone(), "open_nodes", telemetry);
+    running.spawn(supervise(holders, outlet, stop.clone(), telemetry.clone()));
     let kubelet = Kubelet::new(config.kubelet.clone(), telemetry);
     let outlet = Outlet::new(signals.clone(), "kubelet", telemetry);
     running.spawn(supervise(kubelet, outlet, stop.clone(), telemetry.clone()));
@@ -310,7 +318,7 @@ async fn pass_on(
     mut stages: Stages,
     mut signals: mpsc::Receiver<Signal>,
     facts: mpsc::Sender<Attributed<Fact>>,
-    orders: mpsc::Sender<Order>,
+    (orders, looks): (mpsc::Sender<Order>, mpsc::Sender<open_nodes::order::Order>),
 ) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -326,6 +334,9 @@ async fn pass_on(
             for order in schedule::orders(&fact.item) {
                 let _ = orders.try_send(order); // nobody waits for the probes, which may be away
             }
+            if let Some(order) = open_nodes::order::order(&fact.item) {
+                let _ = looks.try_send(order); // nor for that source
+            }
             if facts.send(fact).await.is_err() {
                 return; // the exporter is gone; that was reported where it happened
             }
@@ -334,27 +345,6 @@ async fn pass_on(
             return;
         }
     }
-}
-
-fn lookup(config: &Config) -> Lookup {
-    let namespace = pid_namespace::of(&config.host);
-    match &namespace {
-        PidNamespace::Host => {}
-        PidNamespace::Foreign => warn!(
-            remedy = "run with the host's pid namespace (hostPID: true), or mount its /proc and name it by --host-proc",
-            "/proc shows another pid namespace than the host's: attribution by pid is off."
-        ),
-        PidNamespace::Unknown(why) => info!(%why, "Cannot tell whose pid namespace /proc shows."),
-    }
-    let hierarchy = match cgroup_hierarchy::read(&config.host, config.probes.cgroup) {
-        Ok(hierarchy) => Some(hierarchy),
-        Err(e) => {
-            warn!(what = e.to_string(), "Processes cannot be put to containers.");
-            None
-        }
-    };
-    let controller = hierarchy.as_ref().and_then(cgroup_hierarchy::Hierarchy::controller);
-    Lookup::new(config.host.clone(), hierarchy.map(|h| h.mount), controller, &namespace)
 }
 
 /// Takes a replay file through the same stages; `out` gets every attributed fact.

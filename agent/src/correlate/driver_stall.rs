@@ -89,6 +89,8 @@ impl DriverStalls {
             | Signal::Health { .. }
             | Signal::Uses { .. }
             | Signal::Process { .. }
+            | Signal::Exec { .. }
+            | Signal::OpenNodes { .. }
             | Signal::Exit { .. }
             | Signal::CallStats { .. }
             | Signal::RmCalls { .. }
@@ -250,6 +252,8 @@ impl DriverStalls {
         if let Some(blame) = blame {
             evidence.extend(stall_finding::evidence_of_lock(blame, &self.open, &self.locks, now));
         }
+        let mut devices = self.uses.devices(call.pid);
+        let device = devices.next().filter(|_| devices.next().is_none());
         let stall = Stall {
             state,
             begin: open.enter,
@@ -259,7 +263,8 @@ impl DriverStalls {
                 (Some((Inside::Unknown, ..)), _) | (_, Some(Confidence::Low)) => Confidence::Low,
                 _ => Confidence::High,
             },
-            hw_id: self.uses.only_device(call.pid).map(str::to_owned),
+            hw_id: device.map(|(hw_id, _)| hw_id.to_owned()),
+            device_by: device.map(|(_, evidence)| evidence),
             call: Some(stall_finding::stalled_call(call, ended)),
             victims: vec![Victim { pid: call.pid, tid: call.tid, caller: call.caller.clone() }],
             lock: blame.map(|blame| blame.wait.clone()),

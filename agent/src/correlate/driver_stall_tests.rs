@@ -5,7 +5,7 @@
 use super::*;
 use crate::model::call::{LockWait, RmCall};
 use crate::model::signal::{SourceState, Uses};
-use crate::model::{CallKind, Holder, LockHolders, Pid, ProcessRole};
+use crate::model::{CallKind, Holder, LockHolders, Pid, ProcessRole, UseEvidence};
 
 const TID: Tid = Tid(8);
 
@@ -56,7 +56,7 @@ fn signal(ms: u64, happens: Happens) -> Signal {
             Signal::Source { at, source }
         }
         Monitor => {
-            let (hw_id, evidence, role) = ("GPU-1".into(), "nvml".into(), "monitor".into());
+            let (hw_id, evidence, role) = ("GPU-1".into(), UseEvidence::Nvml, "monitor".into());
             Signal::Uses { at, uses: Uses { pid: Pid(7), hw_id, evidence, role, end: false } }
         }
         Happens::End => Signal::End { at },

@@ -56,6 +56,8 @@ impl HostDevices {
             | Signal::Health { .. }
             | Signal::Uses { .. }
             | Signal::Process { .. }
+            | Signal::Exec { .. }
+            | Signal::OpenNodes { .. }
             | Signal::Exit { .. }
             | Signal::Call { .. }
             | Signal::Thread { .. }

@@ -76,6 +76,7 @@ fn passes(signal: &Signal) -> bool {
         | Signal::Processes { .. }
         | Signal::Health { .. }
         | Signal::Process { .. }
+        | Signal::Exec { .. }
         | Signal::Exit { .. }
         | Signal::CallStats { .. }
         | Signal::RmCalls { .. }
@@ -87,6 +88,7 @@ fn passes(signal: &Signal) -> bool {
         | Signal::Source { .. }
         | Signal::Tick { .. } => true,
         Signal::Uses { .. }
+        | Signal::OpenNodes { .. }
         | Signal::Call { .. }
         | Signal::Thread { .. }
         | Signal::LockHolders { .. }

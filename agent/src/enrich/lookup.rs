@@ -5,14 +5,17 @@
 
 use std::path::PathBuf;
 
+use tracing::{info, warn};
+
 use super::cgroup_tree::{self, CgroupTree};
 use super::log_links::{LogLinks, Look};
 use super::pod_names::{Container, Listing};
 use super::process::ProcessFacts;
 use super::unnamed::Who;
 use super::{Ask, Attributor, cgroup, pod_cgroups, process};
-use crate::host::HostRoot;
-use crate::host::pid_namespace::PidNamespace;
+use crate::config::CgroupChoice;
+use crate::host::pid_namespace::{self, PidNamespace};
+use crate::host::{HostRoot, cgroup_hierarchy};
 use crate::model::{CgroupId, Known, MonoNs, Pid, Process};
 
 /// Asks this machine.
@@ -29,6 +32,28 @@ pub struct Lookup {
 }
 
 impl Lookup {
+    /// Asks this host, in the hierarchy that is chosen or found; what is off because of what it is like is said.
+    pub fn here(host: HostRoot, cgroup: CgroupChoice) -> Self {
+        let namespace = pid_namespace::of(&host);
+        match &namespace {
+            PidNamespace::Host => {}
+            PidNamespace::Foreign => warn!(
+                remedy = "run with the host's pid namespace (hostPID: true), or mount its /proc and name it by --host-proc",
+                "/proc shows another pid namespace than the host's: attribution by pid is off."
+            ),
+            PidNamespace::Unknown(why) => info!(%why, "Cannot tell whose pid namespace /proc shows."),
+        }
+        let hierarchy = match cgroup_hierarchy::read(&host, cgroup) {
+            Ok(hierarchy) => Some(hierarchy),
+            Err(e) => {
+                warn!(what = e.to_string(), "Processes cannot be put to containers.");
+                None
+            }
+        };
+        let controller = hierarchy.as_ref().and_then(cgroup_hierarchy::Hierarchy::controller);
+        Self::new(host, hierarchy.map(|h| h.mount), controller, &namespace)
+    }
+
     /// Asks in the hierarchy at `mount`; in a foreign pid namespace never by pid.
     pub fn new(
         root: HostRoot,

@@ -9,6 +9,7 @@ pub mod allocation_uids;
 pub mod bounded;
 pub mod cgroup;
 pub mod cgroup_tree;
+pub mod granted;
 pub mod log_links;
 pub mod lookup;
 pub mod pod_cgroups;
@@ -25,6 +26,7 @@ use crate::model::{
 use crate::telemetry::Telemetry;
 use allocation_uids::AllocationUids;
 use bounded::Bounded;
+use granted::Granted;
 use pod_names::{Container, ContainerId, Listing, PodNames};
 use unnamed::{Unnamed, Who};
 
@@ -48,6 +50,7 @@ pub struct Attributor {
     names: PodNames,
     unnamed: Unnamed,
     allocations: AllocationUids,
+    granted: Granted,
     /// Allocations whose uid became known late.
     late: Vec<Allocation>,
 }
@@ -97,6 +100,7 @@ impl Attributor {
             names: PodNames::default(),
             unnamed: Unnamed::new(telemetry),
             allocations: AllocationUids::new(telemetry),
+            granted: Granted::default(),
             late: Vec::new(),
         }
     }
@@ -251,6 +255,17 @@ impl Attributor {
         }
         if let Fact::Reading(Signal::Allocation { at, allocation }) = &mut fact.item {
             self.allocations.take(allocation, *at, &mut self.names);
+            self.granted.take(allocation);
+        }
+        if let Fact::Finding(finding) = &mut fact.item
+            && let FindingKind::Stall(stall) = &mut finding.kind
+        {
+            // of the holder, which comes last, nothing is said
+            let victims = fact.processes.iter().take(stall.victims.len());
+            let unknown = Workload::default();
+            let workloads =
+                victims.map(|(_, known)| known.is().map_or(&unknown, |process| &process.workload));
+            self.granted.place(stall, workloads);
         }
     }
 

@@ -21,6 +21,7 @@ fn stall_of(pid: u32, start: u64, cgroup: u64) -> Fact {
         cause: Cause::DriverCall,
         confidence: Confidence::High,
         hw_id: None,
+        device_by: None,
         call: None,
         victims: vec![Victim { pid: Pid(pid), tid: Tid(pid), caller: Some(caller) }],
         lock: None,

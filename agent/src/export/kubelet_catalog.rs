@@ -1,4 +1,4 @@
-//! The metrics about what the kubelet tells, and what of it could not be put together.
+//! The metrics about what the kubelet tells, and about what could be put together and what not.
 //!
 //! In: nothing. Out: [`STATIC`], a part of the [catalogue](super::catalog).
 //! What can go wrong: nothing.
@@ -33,10 +33,16 @@ pub const STATIC: &[Metric] = &[
         "Entries of the kubelet's last good answer that were left out: pods longer than any real one (too_long) or with names that cannot be (bad_name), device ids above the limit (too_many).",
         &["reason"],
     ),
+    gauge(
+        "warpgauge.open_nodes.processes",
+        "{process}",
+        "Processes that have device nodes of the driver open, as of the last look at them.",
+        &[],
+    ),
     counter(
         "warpgauge.mapping.failures",
         "{failure}",
-        "What could not be put to a device or its owner, by stage. `allocation`: an id of the kubelet names no device of this node (`unknown_device`, again each minute) or has no known form (`malformed_id`); a process runs on a device while its pod was given others (`mismatch`) or none (`no_allocation`). `job_mapping`: a file of the job mapping directory names no device (`unknown_device`) or cannot be read (`unreadable`), or a line is no job id (`malformed_job`). `names`: a pod or a container whose processes were met, or a pod that was given devices, has had no name (no uid) for 10 s, since the kubelet's log links do not tell it (`no_log_link`) or /var/log/pods and /var/log/containers cannot be read (`unreadable`); once a workload.",
+        "What could not be put to a device or its owner, by stage. `allocation`: an id of the kubelet names no device of this node (`unknown_device`, again each minute) or has no known form (`malformed_id`); a process runs on a device while its pod was given others (`mismatch`) or none (`no_allocation`). `job_mapping`: a file of the job mapping directory names no device (`unknown_device`) or cannot be read (`unreadable`), or a line is no job id (`malformed_job`). `names`: a pod or a container whose processes were met, or a pod that was given devices, has had no name (no uid) for 10 s, since the kubelet's log links do not tell it (`no_log_link`) or /var/log/pods and /var/log/containers cannot be read (`unreadable`); once a workload. `open_nodes`: a process may not be looked at for the device nodes that it has open (`not_permitted`: it takes CAP_SYS_PTRACE) or cannot be (`unreadable`), or has more than are looked at (`too_many`).",
         &["stage", "reason"],
     ),
 ];

@@ -10,8 +10,8 @@ use super::status_record;
 use super::whose::process_of;
 use crate::model::operation::Majors;
 use crate::model::{
-    Attributed, Finding, FindingKind, Known, LineKind, Pid, Process, Severity, Stall, StallState, WallAnchor,
-    WallNs, Xid, rm,
+    Attributed, Finding, FindingKind, Known, LineKind, Pid, Process, Severity, Stall, StallState,
+    UseEvidence, WallAnchor, WallNs, Xid, rm,
 };
 
 /// The event that tells of the gap before this run.
@@ -118,6 +118,7 @@ impl Recorder {
             ("gpu.stall.evidence", Attribute::List(stall.evidence.clone())),
         ];
         put(&mut attributes, "hw.id", stall.hw_id.as_ref());
+        put(&mut attributes, "gpu.device.evidence", stall.device_by.map(UseEvidence::name));
         if let Some(call) = &stall.call {
             attributes.push(("gpu.driver.call", text(call.kind.name())));
             put(&mut attributes, "gpu.driver.device", call.device);

@@ -63,6 +63,7 @@ pub(crate) fn stall(state: StallState) -> Attributed<Finding> {
         cause: Cause::DriverCall,
         confidence: Confidence::High,
         hw_id: None,
+        device_by: None,
         call: Some(StalledCall {
             kind: CallKind::Ioctl,
             op: 0xc020_462a,

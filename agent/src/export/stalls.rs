@@ -93,6 +93,7 @@ mod tests {
             cause: Cause::DriverCall,
             confidence: Confidence::High,
             hw_id: None,
+            device_by: None,
             call: None,
             victims: Vec::new(),
             lock: None,

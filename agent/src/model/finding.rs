@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::call::{LockWait, RmCall};
-use super::{CallKind, Caller, DeviceNode, DriverLine, Holder, MonoNs, PciAddress, Pid, Tid};
+use super::{CallKind, Caller, DeviceNode, DriverLine, Holder, MonoNs, PciAddress, Pid, Tid, UseEvidence};
 
 /// One conclusion.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +57,8 @@ pub struct Stall {
     pub confidence: Confidence,
     /// The device, where it is known.
     pub hw_id: Option<String>,
+    /// How it is known that the victims use it; `None` where they are not what it is known by.
+    pub device_by: Option<UseEvidence>,
     /// The driver call that is stuck.
     pub call: Option<StalledCall>,
     /// Who suffers.

@@ -16,6 +16,7 @@ pub mod gpu;
 pub mod ids;
 pub mod job_devices;
 pub mod lock;
+pub mod open_nodes;
 pub mod operation;
 pub mod plain;
 pub mod pod_devices;
@@ -23,6 +24,7 @@ pub mod rm;
 pub mod sample;
 pub mod signal;
 pub mod units;
+pub mod use_evidence;
 
 pub use attribution::{Attributed, Known, Process, Workload};
 pub use call::{Call, CallKind, Caller, Edge, Inside, Layer, ThreadState};
@@ -37,10 +39,12 @@ pub use gpu::Gpu;
 pub use ids::{CgroupId, DeviceNode, PciAddress, Pid, StartTicks, Tid};
 pub use job_devices::{JobDevices, JobGrant};
 pub use lock::{Holder, LockHolders, LockMode};
+pub use open_nodes::{OpenNode, OpenNodes};
 pub use pod_devices::{Grant, PodDevices};
 pub use sample::{Absence, Field, HostField, Origin, Part, Reading, SampleValue, Samples, Subject};
 pub use signal::{CallStats, ProcessRole, Signal, VendorCalls};
 pub use units::LatencyDelta;
+pub use use_evidence::UseEvidence;
 
 /// What correlate gives on: signals pass through it, findings are born in it.
 #[derive(Clone, Debug, PartialEq)]

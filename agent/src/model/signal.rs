@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 pub use super::gpu::{DeviceKind, Gpu, GpuDetails, MigPlace};
 use super::{
-    Call, CgroupId, DeviceNode, DriverLine, JobDevices, LatencyDelta, LockHolders, LockWaits, MonoNs, Origin,
-    Pid, PodDevices, Process, RmCalls, Samples, Scheduling, ThreadState, Tid, UvmWork, XidReport,
+    Call, CgroupId, DeviceNode, DriverLine, JobDevices, LatencyDelta, LockHolders, LockWaits, MonoNs,
+    OpenNodes, Origin, Pid, PodDevices, Process, RmCalls, Samples, Scheduling, ThreadState, Tid, UseEvidence,
+    UvmWork, XidReport,
 };
 
 /// One observation of one source.
@@ -32,6 +33,10 @@ pub enum Signal {
     Uses { at: MonoNs, uses: Uses },
     /// A process was seen, or was looked for and is not there.
     Process { at: MonoNs, pid: Pid, process: Option<Box<Process>> },
+    /// A process runs another program from now on: whatever it had open for the former one is closed.
+    Exec { at: MonoNs, pid: Pid },
+    /// Which device nodes a process has open; the whole of it each time.
+    OpenNodes { at: MonoNs, open: Box<OpenNodes> },
     /// A process ended.
     Exit { at: MonoNs, pid: Pid },
     /// A thread entered or left the driver.
@@ -84,6 +89,8 @@ impl Signal {
             | Self::Health { at, .. }
             | Self::Uses { at, .. }
             | Self::Process { at, .. }
+            | Self::Exec { at, .. }
+            | Self::OpenNodes { at, .. }
             | Self::Exit { at, .. }
             | Self::Call { at, .. }
             | Self::Thread { at, .. }
@@ -243,9 +250,9 @@ pub struct Uses {
     pub pid: Pid,
     /// The device.
     pub hw_id: String,
-    /// How it is known: `uvm_channel`, `nvml`, `cap_fd`, `allocation`, `open_fd` or `env`.
-    pub evidence: String,
-    /// `workload`, `monitor` or `agent`.
+    /// How it is known.
+    pub evidence: UseEvidence,
+    /// `workload`, `monitor`, `agent` or `mps`.
     pub role: String,
     /// The use is over.
     pub end: bool,
@@ -260,6 +267,8 @@ pub enum ProcessRole {
     Monitor,
     /// A process of this agent.
     Agent,
+    /// The server or the control program of MPS: what it does in the driver, it does for its clients.
+    Mps,
 }
 
 /// The name in [`SourceState`] of the probe that [`XidReport`]s come from: a part of `probes`, which may be missing.

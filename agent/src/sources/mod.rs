@@ -1,6 +1,6 @@
 //! Sources: each watches one thing on the node and offers [`Signal`]s.
 //!
-//! In: the kernel log, the driver probes, the worker process, sysfs, the kubelet, a job mapping
+//! In: the kernel log, the driver probes, the worker process, sysfs, procfs, the kubelet, a job mapping
 //! directory, a replay file. Out: signals into one bounded queue.
 //! What can go wrong: a source may be unavailable here, or fail; both are values ([`Exit`]) for the supervisor, and
 //! never touch another source. A full queue drops the probes' signals, counted; the kernel log waits instead.
@@ -9,6 +9,7 @@ pub mod host;
 pub mod hpc_jobs;
 pub mod kmsg;
 pub mod kubelet;
+pub mod open_nodes;
 pub mod probes;
 pub mod replay;
 pub mod worker;

@@ -24,7 +24,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // `doctor map` says what the stages decide, so it has them decide
     (
         "doctor",
-        &["sources", "correlate", "enrich", "export", "model", "host", "config", "wire", "control", "telemetry"],
+        &[
+            "sources",
+            "correlate",
+            "enrich",
+            "export",
+            "model",
+            "host",
+            "config",
+            "wire",
+            "control",
+            "telemetry",
+        ],
     ),
     ("fields", &["sources", "model", "host", "config", "control"]),
 ];

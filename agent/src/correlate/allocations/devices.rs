@@ -5,6 +5,7 @@
 //! are kept: the surplus is refused and counted.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::device_ids::{Board, Named};
@@ -110,6 +111,33 @@ impl Devices {
         }
     }
 
+    /// The GPU that a MIG device is part of.
+    pub fn parent(&self, hw_id: &str) -> Option<&str> {
+        self.migs.get(hw_id).map(|mig| mig.parent.as_str())
+    }
+
+    /// The GPUs of this node, MIG devices aside.
+    pub fn boards(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.gpus.keys()
+    }
+
+    /// The only device whose name begins so.
+    pub fn by_beginning(&self, beginning: &str) -> Option<&Arc<str>> {
+        let from = (Bound::Included(beginning), Bound::Unbounded);
+        let of_gpus = self.gpus.range::<str, _>(from).map(|(hw_id, _)| hw_id);
+        let of_migs = self.migs.range::<str, _>(from).map(|(hw_id, _)| hw_id);
+        let is_so = |hw_id: &&Arc<str>| hw_id.starts_with(beginning);
+        let mut all = of_gpus.take_while(is_so).chain(of_migs.take_while(is_so));
+        all.next().filter(|_| all.next().is_none())
+    }
+
+    /// Where a device stands among all: the number of its GPU, and its own on it.
+    pub fn place(&self, hw_id: &str) -> (Option<u32>, Option<u32>) {
+        let mig = self.migs.get(hw_id);
+        let board = self.gpus.get(mig.map_or(hw_id, |mig| &mig.parent));
+        (board.and_then(|numbers| numbers.index), mig.and_then(|mig| mig.place.index))
+    }
+
     fn board(&self, board: Board<'_>) -> Option<&Arc<str>> {
         let by = |is: &dyn Fn(&Numbers) -> bool| {
             self.gpus.iter().find(|(_, numbers)| is(numbers)).map(|(hw_id, _)| hw_id)
@@ -200,6 +228,20 @@ mod tests {
         check(&devices, "0:1", &[]);
         assert!(devices.learn(&gpu("GPU-c", 2, Some(5))), "a number that was not known");
         check(&devices, "nvidia2", &[]);
+    }
+
+    #[test]
+    fn devices_are_told_by_the_beginning_of_a_name_and_stand_in_order() {
+        let devices = node();
+        let named = |beginning: &str| devices.by_beginning(beginning).map(|id| id.to_string());
+        assert_eq!(named("GPU-a").as_deref(), Some("GPU-a"));
+        assert_eq!(named("MIG-2").as_deref(), Some("MIG-2"));
+        assert_eq!([named("GPU-"), named("MIG"), named("GPU-ab"), named("")], [None, None, None, None]);
+        assert_eq!((devices.parent("MIG-5"), devices.parent("GPU-a")), (Some("GPU-b"), None));
+        let mut all: Vec<&str> =
+            devices.boards().map(|id| &**id).chain(["MIG-5", "MIG-2", "MIG-1"]).collect();
+        all.sort_by_key(|id| devices.place(id));
+        assert_eq!(all, ["GPU-a", "MIG-1", "MIG-2", "GPU-b", "MIG-5", "GPU-c"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Devices and grants for the tests of this folder.
+//! Devices and grants for tests.
 //!
 //! In: what differs. Out: the rest filled in. Nothing can go wrong.
 
@@ -6,7 +6,7 @@ use crate::model::signal::{DeviceKind, GpuDetails, MigPlace};
 use crate::model::{Gpu, Grant};
 
 /// A GPU.
-pub(super) fn gpu(hw_id: &str, index: u32, minor: Option<u32>) -> Gpu {
+pub(in crate::correlate) fn gpu(hw_id: &str, index: u32, minor: Option<u32>) -> Gpu {
     Gpu {
         hw_id: hw_id.to_owned(),
         index: Some(index),
@@ -19,7 +19,13 @@ pub(super) fn gpu(hw_id: &str, index: u32, minor: Option<u32>) -> Gpu {
 }
 
 /// A MIG device: index, ids of GPU instance and compute instance.
-pub(super) fn mig(hw_id: &str, parent: &str, ids: (u32, u32, u32), start: Option<u32>, profile: &str) -> Gpu {
+pub(in crate::correlate) fn mig(
+    hw_id: &str,
+    parent: &str,
+    ids: (u32, u32, u32),
+    start: Option<u32>,
+    profile: &str,
+) -> Gpu {
     let place =
         MigPlace { index: Some(ids.0), gpu_instance: Some(ids.1), compute_instance: Some(ids.2), start };
     let details = GpuDetails {

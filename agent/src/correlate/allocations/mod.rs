@@ -12,7 +12,7 @@
 pub mod device_ids;
 pub mod devices;
 #[cfg(test)]
-mod fixtures;
+pub(super) mod fixtures;
 pub mod meaning;
 pub mod misses;
 pub mod table;
@@ -117,6 +117,8 @@ impl Allocations {
             | Signal::Health { .. }
             | Signal::Uses { .. }
             | Signal::Process { .. }
+            | Signal::Exec { .. }
+            | Signal::OpenNodes { .. }
             | Signal::Exit { .. }
             | Signal::Call { .. }
             | Signal::Thread { .. }

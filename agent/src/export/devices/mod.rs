@@ -156,6 +156,8 @@ impl Devices {
             Signal::Source { source, .. } => self.source(source),
             Signal::Uses { .. }
             | Signal::Process { .. }
+            | Signal::Exec { .. }
+            | Signal::OpenNodes { .. }
             | Signal::Exit { .. }
             | Signal::Call { .. }
             | Signal::Thread { .. }

@@ -139,6 +139,8 @@ impl Snapshot {
             ) => self.devices.push(fact),
             Fact::Reading(
                 Signal::Uses { .. }
+                | Signal::Exec { .. }
+                | Signal::OpenNodes { .. }
                 | Signal::Process { .. }
                 | Signal::Call { .. }
                 | Signal::Thread { .. }

@@ -12,7 +12,8 @@ use warpgauge_ebpf::event::{Event, power, what};
 use super::call_signal::{caller, printable};
 use crate::model::signal::{DriverState, ModuleState, Uses};
 use crate::model::{
-    CgroupId, MonoNs, PciAddress, Pid, Process, ProcessRole, Signal, StartTicks, Workload, XidReport,
+    CgroupId, MonoNs, PciAddress, Pid, Process, ProcessRole, Signal, StartTicks, UseEvidence, Workload,
+    XidReport,
 };
 
 /// A GPU's UUID.
@@ -70,6 +71,7 @@ impl Events {
                 for uuid in self.uses.remove(&event.tgid).unwrap_or_default() {
                     emit(uses(at, pid, &uuid, true));
                 }
+                emit(Signal::Exec { at, pid });
                 emit(Signal::Process { at, pid, process: Some(Box::new(process(event))) });
                 return Said::Execs;
             }
@@ -124,7 +126,7 @@ fn hw_id(uuid: &Uuid) -> String {
 }
 
 fn uses(at: MonoNs, pid: Pid, uuid: &Uuid, end: bool) -> Signal {
-    let (evidence, role) = ("uvm_channel".to_owned(), "workload".to_owned());
+    let (evidence, role) = (UseEvidence::UvmChannel, "workload".to_owned());
     Signal::Uses { at, uses: Uses { pid, hw_id: hw_id(uuid), evidence, role, end } }
 }
 
@@ -169,10 +171,14 @@ mod tests {
                 assert_eq!(signal.at(), MonoNs(5));
                 out.push(match signal {
                     Signal::Uses { uses, .. } => {
-                        assert_eq!((uses.evidence.as_str(), uses.role.as_str()), ("uvm_channel", "workload"));
+                        assert_eq!(
+                            (uses.evidence, uses.role.as_str()),
+                            (UseEvidence::UvmChannel, "workload")
+                        );
                         format!("{} {} {}", if uses.end { "end" } else { "uses" }, uses.pid.0, uses.hw_id)
                     }
                     Signal::Exit { pid, .. } => format!("exit {}", pid.0),
+                    Signal::Exec { pid, .. } => format!("leaves {}", pid.0),
                     Signal::Process { process: Some(process), .. } => {
                         format!("exec {:?} {:?} {:?}", process.comm, process.start, process.cgroup_id)
                     }
@@ -207,8 +213,8 @@ mod tests {
         other.bytes[0] = 0xff;
         let said = said(&[channel, other, event(what::EXEC), event(what::UNREGISTER_GPU), channel]);
         let words: Vec<&str> = said.iter().map(|line| line.split(' ').next().unwrap()).collect();
-        assert_eq!(words, ["uses", "uses", "end", "end", "exec", "uses"]);
-        assert_eq!((&said[2], &said[5]), (&format!("end 77 {GPU}"), &format!("uses 77 {GPU}")));
+        assert_eq!(words, ["uses", "uses", "end", "end", "leaves", "exec", "uses"]);
+        assert_eq!((&said[2], &said[6]), (&format!("end 77 {GPU}"), &format!("uses 77 {GPU}")));
     }
 
     #[test]
@@ -229,7 +235,7 @@ mod tests {
         ];
         let exec = "exec Some(\"py[1m\") Some(StartTicks(7)) Some(CgroupId(9))";
         let xids = ["79 Some(\"0000:3b:00.0\")", "31 None"];
-        assert_eq!(said(&rows), [exec, "Suspending", "Suspending", "Loaded", xids[0], xids[1]]);
+        assert_eq!(said(&rows), ["leaves 77", exec, "Suspending", "Suspending", "Loaded", xids[0], xids[1]]);
     }
 
     #[test]

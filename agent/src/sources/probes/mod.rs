@@ -28,7 +28,7 @@ pub mod majors;
 pub mod map_bytes;
 pub mod object;
 pub mod offsets;
-mod prepare;
+pub(super) mod prepare;
 pub mod processes;
 pub mod readings;
 pub mod refusal;

@@ -120,7 +120,7 @@ fn load(
 }
 
 /// The agent's number as kernel programs see it: procfs of the host answers in the host's numbers.
-pub(super) fn own_pid(host: &HostRoot) -> u32 {
+pub(in crate::sources) fn own_pid(host: &HostRoot) -> u32 {
     let link = fs::read_link(host.proc("self")).ok();
     link.and_then(|link| link.to_str()?.parse().ok()).unwrap_or_else(std::process::id)
 }

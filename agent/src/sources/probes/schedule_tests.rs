@@ -108,6 +108,7 @@ fn a_stalls_victims_are_ordered_once_each() {
             cause: Cause::DriverCall,
             confidence: Confidence::High,
             hw_id: None,
+            device_by: None,
             call: None,
             victims: vec![victim(7, 8), victim(7, 9), victim(5, 5)],
             lock: None,

@@ -16,7 +16,7 @@ use crate::model::call::{LockWait, RmCall};
 use crate::model::signal::{Allocation, AllocationSource, DriverState, ModuleState, SourceState, Uses};
 use crate::model::{
     Call, CallKind, DeviceNode, Edge, Inside, LogOrigin, MonoNs, Pid, Process, Signal, StartTicks,
-    ThreadState, Tid,
+    ThreadState, Tid, UseEvidence,
 };
 
 /// The signal of a line; `None` for a blank line, or a line of the kernel log that does not concern the driver or has
@@ -48,12 +48,10 @@ fn signal(at: MonoNs, kind: &str, value: Value) -> Result<Option<Signal>, String
         "health" => device::health(at, read(kind, value)?)?,
         "processes" => device::processes(at, read(kind, value)?),
         "uses" => {
-            let raw: RawUses = read(kind, value)?;
-            let (pid, role) = (Pid(raw.pid), raw.role.unwrap_or_else(|| "workload".to_owned()));
-            Signal::Uses {
-                at,
-                uses: Uses { pid, hw_id: raw.hw_id, evidence: raw.evidence, role, end: raw.end },
-            }
+            let RawUses { pid, hw_id, evidence, role, end } = read(kind, value)?;
+            let (pid, role) = (Pid(pid), role.unwrap_or_else(|| "workload".to_owned()));
+            let evidence = use_evidence(&evidence)?;
+            Signal::Uses { at, uses: Uses { pid, hw_id, evidence, role, end } }
         }
         "process" => process(at, read(kind, value)?),
         "exit" => Signal::Exit { at, pid: Pid(read::<RawExit>(kind, value)?.pid) },
@@ -80,6 +78,13 @@ fn signal(at: MonoNs, kind: &str, value: Value) -> Result<Option<Signal>, String
 
 fn read<T: for<'a> Deserialize<'a>>(kind: &str, value: Value) -> Result<T, String> {
     serde_json::from_value(value).map_err(|e| format!("{kind}: {e}"))
+}
+
+fn use_evidence(word: &str) -> Result<UseEvidence, String> {
+    UseEvidence::from_name(word).ok_or_else(|| {
+        let words = UseEvidence::ALL.map(UseEvidence::name).join(", ");
+        format!("uses: evidence {word}: must be one of {words}")
+    })
 }
 
 fn driver(at: MonoNs, raw: RawDriver) -> Signal {
@@ -166,6 +171,23 @@ fn kmsg(at: MonoNs, raw: RawKmsg) -> Option<Signal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_evidence_of_a_use_is_one_of_the_known_words() {
+        let line =
+            |word: &str| format!(r#"{{"t":1,"uses":{{"pid":7,"hw_id":"GPU-1","evidence":"{word}"}}}}"#);
+        for evidence in UseEvidence::ALL {
+            let Ok(Some(Signal::Uses { uses, .. })) = parse(&line(evidence.name())) else {
+                panic!("{evidence:?}")
+            };
+            assert_eq!((uses.evidence, uses.role.as_str(), uses.end), (evidence, "workload", false));
+        }
+        let refused = parse(&line("guess")).unwrap_err();
+        assert_eq!(
+            refused,
+            "uses: evidence guess: must be one of uvm_channel, nvml, cap_fd, allocation, open_fd, env"
+        );
+    }
 
     #[test]
     fn a_line_of_the_kernel_log_is_the_one_a_live_agent_makes() {

@@ -18,7 +18,7 @@ use super::values;
 use crate::model::signal::{
     DriverState, GpuContext, GpuProcess, GpuProcesses, HealthLevel, LateCall, ModuleState, Subsystem, Uses,
 };
-use crate::model::{Gpu, LatencyDelta, MonoNs, Origin, Pid, Signal, VendorCalls};
+use crate::model::{Gpu, LatencyDelta, MonoNs, Origin, Pid, Signal, UseEvidence, VendorCalls};
 use crate::wire::report::{self, Content, Kind};
 
 /// Processes on one device; a device has at most a few hundred contexts.
@@ -216,7 +216,7 @@ impl Intake {
 
     fn uses(&self, at: MonoNs, pid: Pid, hw_id: &str, end: bool) -> Signal {
         let role = if self.own.contains(&Some(pid)) { "agent" } else { "workload" };
-        let (evidence, role) = ("nvml".to_owned(), role.to_owned());
+        let (evidence, role) = (UseEvidence::Nvml, role.to_owned());
         Signal::Uses { at, uses: Uses { pid, hw_id: hw_id.to_owned(), evidence, role, end } }
     }
 

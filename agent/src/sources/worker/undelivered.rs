@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::signal::{DeviceState, Subsystem};
-use crate::model::{Pid, Signal};
+use crate::model::{Pid, Signal, UseEvidence};
 
 /// Things that are kept; a full node has some 500 devices and some thousand processes on them.
 pub const KEPT_MAX: usize = 16_384;
@@ -21,7 +21,7 @@ enum About {
     GpuState(String),
     /// The place of the subsystem among all.
     Health(String, Option<usize>),
-    Uses(Pid, String, String),
+    Uses(Pid, String, UseEvidence),
 }
 
 impl About {
@@ -35,7 +35,7 @@ impl About {
             Signal::Health { hw_id, subsystem, .. } => {
                 Self::Health(hw_id.clone(), Subsystem::ALL.iter().position(|s| s == subsystem))
             }
-            Signal::Uses { uses, .. } => Self::Uses(uses.pid, uses.hw_id.clone(), uses.evidence.clone()),
+            Signal::Uses { uses, .. } => Self::Uses(uses.pid, uses.hw_id.clone(), uses.evidence),
             _ => return None,
         })
     }
@@ -163,7 +163,7 @@ mod tests {
             let uses = Uses {
                 pid: Pid(u32::try_from(pid).unwrap()),
                 hw_id: "GPU-1".to_owned(),
-                evidence: "nvml".to_owned(),
+                evidence: UseEvidence::Nvml,
                 role: "workload".to_owned(),
                 end,
             };

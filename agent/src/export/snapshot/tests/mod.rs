@@ -94,6 +94,7 @@ fn stall(id: &str, state: StallState, seconds: u64) -> Attributed<Fact> {
         cause: Cause::DriverCall,
         confidence: Confidence::High,
         hw_id: None,
+        device_by: None,
         call: None,
         victims: vec![Victim { pid: Pid(1), tid: Tid(1), caller: None }],
         lock: None,
