@@ -66,7 +66,7 @@ impl Counts {
 
 /// The phases of testing, timed. In CI only those skips are allowed that may happen there.
 pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Counts> {
-    phases.time("build-ebpf", 260, build_ebpf::run)?;
+    phases.time("build-ebpf", 250, build_ebpf::run)?;
     let collector = phases.time("collector", 260, || Ok(collector::build()))?;
     phases.time("kubernetes", 120, || Ok((manifest_check::build(), kubelet_judge::build())))?;
     phases.time("image", 30, || Ok(image::build_if_possible()))?;
@@ -74,7 +74,7 @@ pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Coun
         shell::run(&mut shell::command("cargo", &["build", "--workspace", "--all-targets", "--quiet"]))
     })?;
     let nvml = phases.time("nvml", 20, || Ok(real_nvml::bring()))?;
-    let prometheus = phases.time("prometheus", 30, || match in_ci {
+    let prometheus = phases.time("prometheus", 50, || match in_ci {
         true => prometheus::bring().map(Some),
         false => Ok(prometheus::bring_if_possible()),
     })?;
