@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use warpgauge_tests::harness::agent::{Agent, Setup};
-use warpgauge_tests::harness::cgroups::{PodCgroup, Version};
+use warpgauge_tests::harness::cgroups::{Cgroup, PodCgroup, Version};
 use warpgauge_tests::harness::collector::Collector;
 use warpgauge_tests::harness::deadline::wait_for;
 use warpgauge_tests::harness::programs;
@@ -35,9 +35,10 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    fn start(pod: &PodCgroup) -> Self {
+    /// In a cgroup.
+    pub(crate) fn start(cgroup: &Cgroup) -> Self {
         let caller = Self::alone();
-        pod.admit(&caller.child);
+        cgroup.admit(&caller.child);
         caller
     }
 
@@ -72,7 +73,8 @@ impl Caller {
         line
     }
 
-    fn end(mut self) {
+    /// Its input ends, and so does it.
+    pub(crate) fn end(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());
     }

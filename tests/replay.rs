@@ -161,6 +161,28 @@ fn an_error_of_the_resource_manager_is_said_and_a_fault_within_a_call_is_no_seco
     assert_eq!((end(3), end(5)), (13.0, 22.0), "the fault's end does not end the call");
 }
 
+/// The kubelet's raw answers and job files change nothing of who hangs on which device.
+#[test]
+fn a_hung_call_where_devices_are_given_is_its_pods_on_its_device() {
+    let pod = |number: u32| format!("0a1b2c3d-1111-2222-3333-44445555{number:04}");
+    for (name, hw_id, uid) in [
+        ("pod_devices_gke", "MIG-11112222-0000-4000-8000-000000000707", pod(7)),
+        ("pod_devices_uuids", "MIG-bbbbbbbb-0000-4000-8000-000000000006", pod(6)),
+        ("time_slicing", "GPU-55550000-0000-4000-8000-000000000000", pod(3)),
+    ] {
+        let found = check(name);
+        let events: Vec<&str> = found.iter().map(|f| f["event"].as_str().unwrap()).collect();
+        assert_eq!(events, ["stall.begin", "stall.end"], "{name}");
+        for stall in &found {
+            assert_eq!((&stall["hw_id"], &stall["cause"]), (&hw_id.into(), &"driver_call".into()), "{name}");
+            assert_eq!(stall["victims"][0]["pod_uid"], uid, "{name}");
+        }
+    }
+    for name in ["mps_slots", "job_devices"] {
+        assert_eq!(check(name), [] as [Value; 0], "{name}");
+    }
+}
+
 /// Without the check of the thread, or with the thread seen outside, an open call proves nothing.
 #[test]
 fn every_piece_of_evidence_is_required() {

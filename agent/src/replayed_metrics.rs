@@ -50,10 +50,10 @@ fn line(collected: f64, point: &Point) -> String {
     text
 }
 
-fn metrics(name: &str) -> String {
-    let telemetry = Telemetry::default();
+/// The points of the metrics that are `wanted`; what the agent counts of itself goes to `telemetry`.
+fn metrics(name: &str, wanted: fn(&str) -> bool, telemetry: &Telemetry) -> String {
     let begin = anchor(MonoNs(0)).wall;
-    let mut snapshot = Snapshot::new(begin, Majors::new(None), Limits::default(), telemetry);
+    let mut snapshot = Snapshot::new(begin, Majors::new(None), Limits::default(), telemetry.clone());
     let (mut text, mut next) = (String::new(), MonoNs(0).after(INTERVAL));
     let file = std::fs::File::open(fixture(name)).unwrap();
     let bad = pipeline::replay(&Config::default(), std::io::BufReader::new(file), |fact| {
@@ -63,8 +63,7 @@ fn metrics(name: &str) -> String {
         };
         while next <= at {
             let batch = snapshot.collect(anchor(next), INTERVAL, None);
-            let others = ["gpu.xid.", "warpgauge."];
-            let of_device = |point: &&Point| !others.iter().any(|other| point.metric.name.starts_with(other));
+            let of_device = |point: &&Point| wanted(point.metric.name);
             batch
                 .points
                 .iter()
@@ -81,13 +80,49 @@ fn metrics(name: &str) -> String {
     text
 }
 
-#[test]
-fn measured_values_become_the_golden_metrics() {
-    let got = metrics("device_values.jsonl");
-    let golden = fixture("device_values.metrics.txt");
+/// Compares with `NAME.metrics.txt`.
+#[track_caller]
+fn check(name: &str, wanted: fn(&str) -> bool, telemetry: &Telemetry) -> String {
+    let got = metrics(&format!("{name}.jsonl"), wanted, telemetry);
+    let golden = fixture(&format!("{name}.metrics.txt"));
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&golden, &got).unwrap();
     }
     assert_eq!(got, std::fs::read_to_string(&golden).unwrap_or_default(), "UPDATE=1 rewrites {golden:?}");
-    assert_eq!(got, metrics("device_values.jsonl"), "the same replay gives the same points");
+    got
+}
+
+#[test]
+fn measured_values_become_the_golden_metrics() {
+    let of = |name: &str| !["gpu.xid.", "warpgauge."].iter().any(|other| name.starts_with(other));
+    let got = check("device_values", of, &Telemetry::default());
+    let again = metrics("device_values.jsonl", of, &Telemetry::default());
+    assert_eq!(got, again, "the same replay gives the same points");
+}
+
+/// Who has what, and what those who have it use of it.
+fn whose(metric: &str) -> bool {
+    ["gpu.allocation.", "gpu.process.", "hw.gpu.", "hw.power"].iter().any(|name| metric.starts_with(name))
+}
+
+/// Cases `podresources-gke-ids`, `podresources-uuid-forms`, `time-slicing-four-pods`, `mps-logical-slots` and
+/// `hpc-mapping-files`, from the raw answer on. Failures to map are by stage and reason.
+#[test]
+fn raw_answers_become_the_golden_allocations() {
+    for (name, failures) in [
+        ("pod_devices_gke", ""),
+        ("pod_devices_uuids", ""),
+        ("time_slicing", ""),
+        ("mps_slots", "allocation mismatch 1"),
+        ("job_devices", ""),
+    ] {
+        let telemetry = Telemetry::default();
+        check(name, whose, &telemetry);
+        let counted = ["mismatch", "no_allocation"].map(|reason| {
+            let attributes = [("stage", "allocation"), ("reason", reason)];
+            let count = telemetry.counter("warpgauge.mapping.failures", &attributes).get();
+            (0 < count).then(|| format!("allocation {reason} {count}"))
+        });
+        assert_eq!(counted.into_iter().flatten().collect::<Vec<_>>().join(", "), failures, "{name}");
+    }
 }

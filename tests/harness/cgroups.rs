@@ -1,12 +1,12 @@
-//! Cgroups on this host: pod-shaped ones, v1 (pids) or v2, and one that limits processes.
+//! Cgroups on this host: pod-shaped ones and those of any path, v1 (pids) or v2, and one that limits processes.
 //!
-//! In: a pod uid and a container id, or a name. Out: a cgroup of the form the kubelet makes, or a limit; removed at the
+//! In: a path, a pod's number, or a name. Out: a cgroup, of the form the kubelet makes, or with a limit; removed at the
 //! end.
 //! What can go wrong: the hierarchy is not mounted; the tests that need it say so.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use super::deadline::try_for;
@@ -34,35 +34,32 @@ pub fn mount(version: Version) -> Option<PathBuf> {
     })
 }
 
-/// A cgroup shaped like a container's; removed when dropped.
+/// A cgroup of any path; removed when dropped.
 #[derive(Debug)]
-pub struct PodCgroup {
+pub struct Cgroup {
     dir: PathBuf,
     mount: PathBuf,
-    /// `k8s.pod.uid`.
-    pub pod_uid: String,
-    /// `container.id`.
-    pub container_id: String,
+    /// Above this nothing is removed.
+    kept: PathBuf,
 }
 
-impl PodCgroup {
-    /// Makes the cgroup; `number` tells pods of one run apart.
+impl Cgroup {
+    /// Makes the cgroup of this path below the hierarchy's root, as /proc/PID/cgroup has it.
     ///
     /// # Panics
     /// When it cannot be made.
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
-    pub fn new(version: Version, number: u32) -> Self {
-        let pid = std::process::id();
-        let pod_uid = format!("{pid:08x}-{:04x}-4000-8000-{number:012x}", version as u32 + 1);
-        let container_id = format!("{pid:08x}{number:08x}").repeat(4);
+    pub fn at(version: Version, path: &str) -> Self {
         let mount = mount(version).expect("the hierarchy is mounted");
-        let slice = format!("kubepods-burstable-pod{}.slice", pod_uid.replace('-', "_"));
-        let dir = mount
-            .join("kubepods.slice/kubepods-burstable.slice")
-            .join(slice)
-            .join(format!("cri-containerd-{container_id}.scope"));
-        fs::create_dir_all(&dir).expect("a cgroup can be made");
-        Self { dir, mount, pod_uid, container_id }
+        let dir = mount.join(path.trim_start_matches('/'));
+        // Only tests make pods here; another folder that is there already is this machine's own.
+        let of_pods =
+            |path: &Path| ["kubepods", "kubepods.slice"].iter().any(|p| path.starts_with(mount.join(p)));
+        let kept = dir.ancestors().skip(1).find(|path| path.is_dir() && !of_pods(path));
+        let kept = kept.expect("a hierarchy has a root").to_path_buf();
+        // Another test's end may take a parent away just now.
+        try_for(5, || fs::create_dir_all(&dir).ok()).expect("a cgroup can be made");
+        Self { dir, mount, kept }
     }
 
     /// The path below the hierarchy's root, as /proc/PID/cgroup has it.
@@ -93,7 +90,7 @@ impl PodCgroup {
     }
 }
 
-impl Drop for PodCgroup {
+impl Drop for Cgroup {
     fn drop(&mut self) {
         // A process that has just ended may still be in it for a moment; a test that fails must not fail twice.
         let _ = try_for(5, || match fs::remove_dir(&self.dir) {
@@ -101,9 +98,43 @@ impl Drop for PodCgroup {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Some(()),
             Err(_) => None,
         });
-        for parent in self.dir.ancestors().skip(1).take_while(|p| *p != self.mount) {
+        for parent in self.dir.ancestors().skip(1).take_while(|p| *p != self.kept) {
             let _ = fs::remove_dir(parent); // other tests' pods may still be there
         }
+    }
+}
+
+/// A cgroup shaped like a container's, as containerd and systemd make it.
+#[derive(Debug)]
+pub struct PodCgroup {
+    cgroup: Cgroup,
+    /// `k8s.pod.uid`.
+    pub pod_uid: String,
+    /// `container.id`.
+    pub container_id: String,
+}
+
+impl PodCgroup {
+    /// Makes the cgroup; `number` tells pods of one run apart.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn new(version: Version, number: u32) -> Self {
+        let pid = std::process::id();
+        let pod_uid = format!("{pid:08x}-{:04x}-4000-8000-{number:012x}", version as u32 + 1);
+        let container_id = format!("{pid:08x}{number:08x}").repeat(4);
+        let slice = format!("kubepods-burstable-pod{}.slice", pod_uid.replace('-', "_"));
+        let path =
+            format!("kubepods.slice/kubepods-burstable.slice/{slice}/cri-containerd-{container_id}.scope");
+        Self { cgroup: Cgroup::at(version, &path), pod_uid, container_id }
+    }
+}
+
+impl std::ops::Deref for PodCgroup {
+    type Target = Cgroup;
+
+    fn deref(&self) -> &Cgroup {
+        &self.cgroup
     }
 }
 

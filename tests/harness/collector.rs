@@ -25,6 +25,8 @@ pub struct Collector {
     pub address: String,
     child: Option<Child>,
     program: PathBuf,
+    /// A Prometheus' address for what is written to it.
+    remote_write: Option<String>,
     /// The metric points read so far: tests look often, and the file grows.
     seen: Mutex<Seen>,
 }
@@ -48,6 +50,7 @@ impl Collector {
             address: free.to_string(),
             child: None,
             program: programs::collector(),
+            remote_write: None,
             seen: Mutex::default(),
         }
     }
@@ -55,6 +58,14 @@ impl Collector {
     /// A running Collector.
     pub fn start(dir: &Path) -> Self {
         let mut collector = Self::stopped(dir);
+        collector.run();
+        collector
+    }
+
+    /// A running Collector that also writes the metrics to a Prometheus.
+    pub fn writing(dir: &Path, remote_write: String) -> Self {
+        let mut collector = Self::stopped(dir);
+        collector.remote_write = Some(remote_write);
         collector.run();
         collector
     }
@@ -75,10 +86,14 @@ impl Collector {
     pub fn run(&mut self) {
         let log =
             File::options().create(true).append(true).open(self.dir.join("collector.log")).expect("its log");
-        let config = programs::workspace().join("tests/collector/config.yaml");
-        let child = Command::new(&self.program)
-            .arg("--config")
-            .arg(config)
+        let folder = programs::workspace().join("tests/collector");
+        let mut command = Command::new(&self.program);
+        command.arg("--config").arg(folder.join("config.yaml"));
+        if let Some(address) = &self.remote_write {
+            command.arg("--config").arg(folder.join("config-prometheus.yaml"));
+            command.env("WARPGAUGE_REMOTE_WRITE", address);
+        }
+        let child = command
             .env("WARPGAUGE_COLLECTOR_OTLP", &self.address)
             .env("WARPGAUGE_COLLECTOR_HTTP", "127.0.0.1:0")
             .env("WARPGAUGE_COLLECTOR_LOGS", self.dir.join("logs.jsonl"))

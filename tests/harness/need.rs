@@ -29,6 +29,8 @@ pub enum Need {
     KubeletJudge,
     /// NVIDIA's own libnvidia-ml.
     RealNvml,
+    /// Prometheus itself, from Debian.
+    Prometheus,
     /// The image's file system was made.
     Image,
     /// A v1 pids hierarchy.
@@ -55,6 +57,7 @@ impl Need {
             Self::ManifestCheck => "manifest-check",
             Self::KubeletJudge => "kubelet-judge",
             Self::RealNvml => "real-nvml",
+            Self::Prometheus => "prometheus",
             Self::Image => "image",
             Self::CgroupV1 => "cgroup-v1",
             Self::CgroupV2 => "cgroup-v2",
@@ -82,6 +85,7 @@ impl Need {
             Self::ManifestCheck => programs::manifest_check().is_file(),
             Self::KubeletJudge => programs::kubelet_judge().is_file(),
             Self::RealNvml => programs::real_nvml().is_file(),
+            Self::Prometheus => programs::prometheus().is_file(),
             Self::Image => programs::workspace().join("target/image/rootfs/usr/bin/warpgauge").is_file(),
             Self::CgroupV1 => cgroups::mount(cgroups::Version::V1).is_some(),
             Self::CgroupV2 => cgroups::mount(cgroups::Version::V2).is_some(),

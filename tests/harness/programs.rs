@@ -103,6 +103,12 @@ pub fn real_nvml() -> PathBuf {
     std::env::var_os("WARPGAUGE_REAL_NVML").map_or_else(brought, PathBuf::from)
 }
 
+/// Prometheus.
+pub fn prometheus() -> PathBuf {
+    let brought = || workspace().join("target/prometheus/prometheus");
+    std::env::var_os("WARPGAUGE_PROMETHEUS").map_or_else(brought, PathBuf::from)
+}
+
 /// The small built-in OTLP receiver that the demo falls back on.
 pub fn receiver() -> PathBuf {
     program("otlp-receiver")

@@ -57,9 +57,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 fn all(phases: &mut Phases) -> anyhow::Result<test::Counts> {
-    phases.time("fmt", 20, || shell::run(&mut shell::command("cargo", &["fmt", "--all", "--check"])))?;
-    phases.time("tidy", 20, tidy::run)?;
-    phases.time("clippy", 300, || {
+    phases.time("fmt", 10, || shell::run(&mut shell::command("cargo", &["fmt", "--all", "--check"])))?;
+    phases.time("tidy", 10, tidy::run)?;
+    phases.time("clippy", 290, || {
         let lints = ["--", "-D", "warnings"];
         shell::run(&mut shell::command(
             "cargo",

@@ -20,6 +20,7 @@ mod go;
 mod image;
 mod kubelet_judge;
 mod manifest_check;
+mod prometheus;
 mod real_nvml;
 mod run;
 mod rust_src;

@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 
 use crate::vm::{self, Kernel, Prepared};
 use crate::{
-    build_ebpf, ci::Phases, collector, image, kubelet_judge, manifest_check, real_nvml, shell, skips,
-    workspace,
+    build_ebpf, ci::Phases, collector, image, kubelet_judge, manifest_check, prometheus, real_nvml, shell,
+    skips, workspace,
 };
 
 /// Runs all tests.
@@ -66,16 +66,24 @@ impl Counts {
 
 /// The phases of testing, timed. In CI only those skips are allowed that may happen there.
 pub(crate) fn phases_of(phases: &mut Phases, in_ci: bool) -> anyhow::Result<Counts> {
-    phases.time("build-ebpf", 260, build_ebpf::run)?;
+    phases.time("build-ebpf", 250, build_ebpf::run)?;
     let collector = phases.time("collector", 260, || Ok(collector::build()))?;
     phases.time("kubernetes", 120, || Ok((manifest_check::build(), kubelet_judge::build())))?;
     phases.time("image", 30, || Ok(image::build_if_possible()))?;
     phases.time("build", 360, || {
         shell::run(&mut shell::command("cargo", &["build", "--workspace", "--all-targets", "--quiet"]))
     })?;
-    let nvml = phases.time("nvml", 30, || Ok(real_nvml::bring()))?;
+    let nvml = phases.time("nvml", 20, || Ok(real_nvml::bring()))?;
+    let prometheus = phases.time("prometheus", 50, || match in_ci {
+        true => prometheus::bring().map(Some),
+        false => Ok(prometheus::bring_if_possible()),
+    })?;
     shell::mount_tracefs();
-    let brought = [("WARPGAUGE_COLLECTOR", collector), ("WARPGAUGE_REAL_NVML", nvml)];
+    let brought = [
+        ("WARPGAUGE_COLLECTOR", collector),
+        ("WARPGAUGE_REAL_NVML", nvml),
+        ("WARPGAUGE_PROMETHEUS", prometheus),
+    ];
     let skipped = workspace::path("target/skipped-tests");
     let _ = std::fs::remove_file(&skipped); // left by an earlier run, or not there
     let mut counts = phases.time("test", 400, || cargo_test(&brought, &skipped))?;

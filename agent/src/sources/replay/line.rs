@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::super::kmsg::xid;
 use super::device;
+use super::given;
 use super::raw::{
     Line, RawAllocation, RawCall, RawDriver, RawEdge, RawExit, RawGpuState, RawInside, RawKmsg,
     RawModuleState, RawProcess, RawSource, RawThread, RawUses,
@@ -66,6 +67,8 @@ fn signal(at: MonoNs, kind: &str, value: Value) -> Result<Option<Signal>, String
                 Box::new(Allocation { hw_id, pod_uid, pod, namespace, container, job, how, shares, end });
             Signal::Allocation { at, allocation }
         }
+        "pod_devices" => given::pods(at, read(kind, value)?),
+        "job_devices" => given::jobs(at, read(kind, value)?),
         "source" => {
             let RawSource { name, up, reason, late } = read(kind, value)?;
             let late = late.map(device::late).transpose()?;
@@ -207,5 +210,33 @@ mod tests {
         check(3, "[  12.5] NVRM: Xid (PCI:0000:3b:00): 79, a\tb\u{1b}\u{202e} \n", Some((plain, Some(3))));
         check(12, plain, None);
         check(4, "usb 1-1: new device", None);
+    }
+
+    #[test]
+    fn an_answer_is_put_in_order_as_its_source_does_it() {
+        #[track_caller]
+        fn same(a: &str, b: &str) -> Signal {
+            let [a, b] = [a, b].map(|text| parse(text).unwrap().unwrap());
+            assert_eq!(a, b);
+            a
+        }
+        let pod = |pod: &str, ids: &str| {
+            let names = format!("\"namespace\":\"a\",\"pod\":\"{pod}\",\"container\":\"m\"");
+            format!("{{{names},\"resource\":\"nvidia.com/gpu\",\"ids\":{ids}}}")
+        };
+        let line = |kind: &str, grants: &[String]| {
+            format!("{{\"t\":1,\"{kind}\":{{\"grants\":[{}]}}}}", grants.join(","))
+        };
+        let pods = line("pod_devices", &[pod("y", "[\"0\"]"), pod("x", "[\"2\",\"1\",\"2\"]")]);
+        let in_order = line("pod_devices", &[pod("x", "[\"1\",\"2\"]"), pod("y", "[\"0\"]")]);
+        let Signal::PodDevices { devices, .. } = same(&pods, &in_order) else { panic!("{pods}") };
+        assert_eq!((devices.grants.len(), devices.grants[0].pod.as_str()), (2, "x"));
+        let jobs = ["{\"gpu\":1,\"instance\":7,\"jobs\":[\"b\",\"a\"]}", "{\"gpu\":1,\"jobs\":[\"c\"]}"];
+        let turned = ["{\"gpu\":1,\"jobs\":[\"c\"]}", "{\"gpu\":1,\"instance\":7,\"jobs\":[\"a\",\"b\"]}"];
+        let [jobs, turned] = [jobs, turned].map(|of| line("job_devices", &of.map(str::to_owned)));
+        let Signal::JobDevices { jobs, .. } = same(&jobs, &turned) else { panic!("{turned}") };
+        assert_eq!((jobs.grants.len(), jobs.grants[0].instance), (2, None));
+        let unknown = line("job_devices", &["{\"gpu\":1,\"job\":\"c\"}".to_owned()]);
+        assert!(parse(&unknown).unwrap_err().starts_with("job_devices: unknown field `job`"), "{unknown}");
     }
 }

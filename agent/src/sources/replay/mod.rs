@@ -5,6 +5,7 @@
 //! What can go wrong: a line that is not in the format; it is left out and reported with file, line and remedy.
 
 mod device;
+mod given;
 mod line;
 mod lock_holders;
 mod raw;
