@@ -122,7 +122,7 @@ struct AgentArgs {
 #[derive(Args)]
 struct DoctorArgs {
     /// Instead: how each device and each process is mapped to a pod, container, job or service
-    #[arg(value_enum)]
+    #[arg(value_enum, value_name = "map", hide_possible_values = true)]
     of: Option<DoctorOf>,
     /// Only the mapping of this pod, its devices, and who else is on them
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "of", value_parser = pod_name)]
