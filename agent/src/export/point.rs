@@ -4,6 +4,7 @@
 //! Times are wall times, fixed when a series begins and when it is collected: a start time that was converted again for
 //! each export would move by the jitter of the two clocks, which receivers take for a reset.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::catalog::Metric;
@@ -100,6 +101,28 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Ends of series that wait for a receiver that is away, at most.
+    const ENDS_MAX: usize = 10_000;
+
+    /// Takes over what an older batch did not get rid of and this one does not make up for: the ends of series that it
+    /// says nothing of, since an end is told once. Answers how many.
+    pub fn take_over_ends(&mut self, old: impl IntoIterator<Item = Point>) -> u64 {
+        let mut ends: Vec<Point> = old.into_iter().filter(|point| point.value == Value::End).collect();
+        if ends.is_empty() {
+            return 0;
+        }
+        let told: HashSet<(&str, &Attributes)> = {
+            let all = self.points.iter().chain(self.zeros.iter().map(|(_, zero)| zero));
+            all.map(|point| (point.metric.name, &*point.attributes)).collect()
+        };
+        ends.retain(|end| !told.contains(&(end.metric.name, &*end.attributes)));
+        ends.drain(..ends.len().saturating_sub(Self::ENDS_MAX));
+        let taken = ends.len() as u64;
+        ends.append(&mut self.points);
+        self.points = ends;
+        taken
+    }
+
     /// Points in all.
     pub fn len(&self) -> u64 {
         (self.zeros.len() + self.points.len()) as u64
@@ -108,5 +131,37 @@ impl Batch {
     /// Nothing to send.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::catalog;
+
+    #[test]
+    fn ends_that_never_left_are_told_unless_there_is_news_of_their_series() {
+        let point = |name: &str, at, value| {
+            let attributes = Arc::new(vec![("gpu.stall.cause", name.to_owned())]);
+            Point { metric: &catalog::STALL_ACTIVE, attributes, start: None, at: WallNs(at), value }
+        };
+        let old = [
+            point("back", 1, Value::End),
+            point("gone", 1, Value::End),
+            point("alive", 1, Value::Count(1)),
+            point("zeroed", 1, Value::End),
+        ];
+        let points = vec![point("back", 2, Value::Count(1)), point("alive", 2, Value::Count(2))];
+        let zeros = vec![(2, point("zeroed", 2, Value::Count(0)))];
+        let mut batch = Batch { generation: 2, zeros, points: points.clone() };
+        assert_eq!(batch.take_over_ends(old), 1);
+        assert_eq!(
+            batch.points,
+            [vec![point("gone", 1, Value::End)], points].concat(),
+            "in the order of time"
+        );
+        let many = (0..20_000).map(|n| point(&n.to_string(), n, Value::End));
+        assert_eq!(batch.take_over_ends(many), Batch::ENDS_MAX as u64);
+        assert_eq!(batch.points[0].at, WallNs(10_000), "the latest");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! In: batches. Out: export requests; the generation up to which explicit zeros are settled.
 //! What can go wrong: the collector is away; then a newer batch takes the place of the one that waits, whose points are
-//! dropped and counted. Values are cumulative, so the next point makes up for them; zeros are not dropped but come
-//! again with every batch, and no other point of their series leaves before them.
+//! dropped and counted. Values are cumulative, so the next point makes up for them; ends of series, which are told once,
+//! go over to the newer batch; zeros come again with every batch, and no other point of their series leaves before them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,10 +47,14 @@ struct Slot {
 }
 
 impl Slot {
-    fn put(&self, batch: Batch) -> Option<Batch> {
-        let replaced = self.batch.lock().unwrap_or_else(PoisonError::into_inner).replace(batch);
+    /// Answers how many points of the batch in its place are dropped.
+    fn put(&self, mut batch: Batch) -> u64 {
+        let mut place = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        let dropped = place.take().map_or(0, |old| old.len() - batch.take_over_ends(old.points));
+        *place = Some(batch);
+        drop(place);
         self.wake.notify_one();
-        replaced
+        dropped
     }
 
     fn take(&self) -> Option<Batch> {
@@ -90,9 +94,7 @@ impl MetricSender {
     /// Hands over the newest batch; never waits. One that has not left yet is dropped, counted.
     pub fn offer(&self, batch: Batch) {
         self.numbers.emitted.add(batch.len());
-        if let Some(replaced) = self.slot.put(batch) {
-            self.numbers.superseded.add(replaced.len());
-        }
+        self.numbers.superseded.add(self.slot.put(batch));
     }
 
     /// The zeros of all batches up to this generation need no more sending.
@@ -204,8 +206,10 @@ impl Worker {
         let mut work: Option<Work> = None;
         let mut not_before = Instant::now();
         loop {
-            if let Some(newer) = self.slot.take() {
-                let old = work.take().map_or(0, |work| work.len());
+            if let Some(mut newer) = self.slot.take() {
+                let old = work
+                    .take()
+                    .map_or(0, |work| work.len() - newer.take_over_ends(work.points.into_iter().flatten()));
                 let (new, needless) = Work::new(newer, self.settled.load(Ordering::Acquire));
                 self.numbers.superseded.add(old + needless);
                 work = Some(new);

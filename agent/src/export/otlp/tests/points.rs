@@ -71,6 +71,33 @@ async fn a_newer_batch_takes_the_place_of_one_that_could_not_leave() {
 }
 
 #[tokio::test]
+async fn an_end_is_told_though_newer_batches_took_the_place_of_its_own() {
+    let addr = Collector::start([]).await.kill().await;
+    let rig = rig(setup(addr, None, 100));
+    let failed = || rig.setup.telemetry.counter("warpgauge.metric.exports", &[("outcome", "failure")]).get();
+    let of = |class: &str, at, value| {
+        let attributes = Arc::new(vec![("gpu.xid.class", class.to_owned())]);
+        Point { attributes, value, ..point(&catalog::XID_ERRORS, at, 0) }
+    };
+    let batch = |generation, points| Batch { generation, zeros: vec![], points };
+    rig.otlp.offer(batch(1, vec![of("bus", 20, Value::Count(1)), of("memory", 20, Value::End)]));
+    until("a try", || failed() > 0).await;
+    rig.otlp.offer(batch(2, vec![of("bus", 30, Value::Count(2)), of("driver", 30, Value::End)]));
+    rig.otlp.offer(batch(3, vec![of("bus", 40, Value::Count(3))]));
+    let dropped = || rig.setup.sum_of("warpgauge.metric.points.dropped");
+    until("superseded", || dropped() == 2).await;
+    let mut collector = Collector::start_at(addr, []).await;
+    let mut points = Vec::new();
+    for metric in collector.metrics().await {
+        let Some(metric::Data::Sum(sum)) = metric.data else { panic!("a sum") };
+        points.extend(sum.data_points.into_iter().map(|point| (point.time_unix_nano, point.flags)));
+    }
+    assert_eq!(points, [(20, 1), (30, 1), (40, 0)]);
+    rig.finish(DEADLINE).await.1.accounts();
+    collector.nothing_more();
+}
+
+#[tokio::test]
 async fn many_points_leave_in_several_requests_and_refused_ones_are_counted() {
     let script = [Answer::Take, Answer::Refuse(Status::invalid_argument("no")), Answer::TakeAllBut(3)];
     let mut collector = Collector::start(script).await;
