@@ -29,6 +29,7 @@ mod known_processes;
 mod kubelet;
 mod manifests;
 mod off_cpu;
+mod open_nodes;
 mod out_of_pids;
 mod replay;
 mod self_metrics;

@@ -74,6 +74,29 @@ fn a_hung_call_and_an_xid() {
     assert_eq!(found[1]["victims"][0]["pod_uid"], "0a1b2c3d-1111-2222-3333-444455556666");
 }
 
+/// 100 has all GPUs open and registered one; 200 opened all and its container was given one; 300 computes on another one
+/// than it was given; 400 registered a GPU and has the capability of an instance of it; of 500 NVML's list says that it
+/// is over; 600 is the server of MPS.
+#[test]
+fn a_stall_is_on_the_gpu_that_the_best_evidence_names() {
+    let found = check("uses_by_rank");
+    let devices: Vec<_> = found
+        .iter()
+        .filter(|f| f["event"] == "stall.begin")
+        .map(|f| {
+            (f["victims"][0]["pid"].as_u64().unwrap(), f["hw_id"].as_str().map(|id| id.get(..7).unwrap()))
+        })
+        .collect();
+    let want = [
+        (500, None),
+        (200, Some("GPU-111")),
+        (100, Some("GPU-222")),
+        (300, Some("GPU-222")),
+        (400, Some("MIG-ccc")),
+    ];
+    assert_eq!(devices, want);
+}
+
 #[test]
 fn a_slow_engine_is_told_apart_from_one_that_is_gone() {
     let found = check("device_values");

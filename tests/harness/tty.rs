@@ -48,7 +48,17 @@ impl Tty {
     /// # Panics
     /// When it cannot be started.
     pub fn victim(&self) -> Child {
-        self.start(&["wait", &self.hidden.to_string()])
+        self.start(Command::new(programs::victim()).args(["wait", &self.hidden.to_string()]))
+    }
+
+    /// The same, of a process that has the terminal's node open from the beginning on.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn holder(&self) -> Child {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec 3<>/dev/tty0; exec \"$0\" \"$@\""]).arg(programs::victim());
+        self.start(shell.args(["wait", &self.hidden.to_string()]))
     }
 
     /// Starts a process whose `threads` hang in the driver now; it ends at the end of its input.
@@ -56,17 +66,14 @@ impl Tty {
     /// # Panics
     /// When it cannot be started.
     pub fn crowd(&self, threads: usize) -> Child {
-        self.start(&["crowd", &self.hidden.to_string(), &threads.to_string()])
+        let (hidden, threads) = (self.hidden.to_string(), threads.to_string());
+        self.start(Command::new(programs::victim()).args(["crowd", &hidden, &threads]))
     }
 
     #[expect(clippy::expect_used, reason = "a test fails by panicking")]
-    fn start(&self, args: &[&str]) -> Child {
-        let mut child = Command::new(programs::victim())
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the victim starts");
+    fn start(&self, command: &mut Command) -> Child {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the victim starts");
         let mut ready = String::new();
         let out = child.stdout.as_mut().expect("piped");
         BufReader::new(out).read_line(&mut ready).expect("the victim speaks");

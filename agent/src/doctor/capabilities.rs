@@ -46,7 +46,7 @@ const RIGHTS: &[Right] = &[
         check: "right ptrace",
         bit: 19,
         name: "CAP_SYS_PTRACE",
-        feature: "seeing whether a hung thread is still in its call (else stalls are told with low confidence)",
+        feature: "seeing whether a hung thread is still in its call (else stalls are told with low confidence), and which device nodes processes have open",
         or_admin: false,
     },
     Right {

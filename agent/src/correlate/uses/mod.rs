@@ -129,7 +129,11 @@ impl UseTable {
                 }
             }
             Signal::Call { call, .. } if call.edge == Edge::Enter => {
-                self.began(call.pid, call.caller.as_ref().map(|caller| caller.start));
+                let start = call.caller.as_ref().map(|caller| caller.start);
+                self.began(call.pid, start);
+                if let Some(process) = self.processes.get_mut(&call.pid) {
+                    process.start = process.start.or(start);
+                }
             }
             Signal::Exec { pid, .. } => {
                 self.drop_rows(*pid, |_| true);
@@ -203,9 +207,14 @@ impl UseTable {
 
     fn open_nodes(&mut self, at: MonoNs, open: &OpenNodes) {
         let pid = open.pid;
-        let is_earlier = |known: &Process| known.start.is_some_and(|start| open.start < start);
-        if self.processes.get(&pid).is_some_and(is_earlier) {
-            return; // of a process that had the number before
+        // of a process that had the number before, or looked at before it ended
+        let is_late = |known: &Process| match known.start {
+            Some(start) if known.ended.is_some() => open.start <= start,
+            Some(start) => open.start < start,
+            None => false,
+        };
+        if self.processes.get(&pid).is_some_and(is_late) {
+            return;
         }
         self.began(pid, Some(open.start));
         let is_nothing = open.nodes.is_empty() && open.visible.is_none();

@@ -69,6 +69,9 @@ fn a_process_that_has_ended_is_remembered_while_its_files_are_closed() {
     check(&[used(), exit(), Signal::Exit { at: at(60), pid: PID }, tick(70)], &[]); // told twice
     check(&[used(), exit(), list("GPU-0", &[7], GpuContext::Compute), tick(69)], &["GPU-0 nvml"]);
     check(&[used(), exit(), list("GPU-0", &[7], GpuContext::Compute), tick(70)], &[]); // still listed
+    let looked_at_before = || [used(), nodes(&[minor(1)]), exit(), nodes(&[minor(2)])].to_vec();
+    check(&looked_at_before(), &["GPU-0 nvml"]);
+    check(&[looked_at_before(), vec![tick(70)]].concat(), &[]);
     check(&[used(), exit(), uses(NVML, "GPU-2", false)], &["GPU-2 nvml"]); // another process
     let mut table = node();
     [used(), exit(), tick(70)].iter().for_each(|signal| table.push(signal));
@@ -88,6 +91,8 @@ fn another_process_under_the_number_has_nothing_of_the_former_one() {
         Signal::Call { at: at(6), call: Box::new(Call { caller: Some(caller), ..call(PID) }) }
     };
     check(&[nodes(&[minor(1)]), calls(later)], &[]);
+    check(&[used(), calls(START), calls(later)], &[]);
+    check(&[used(), calls(START)], &["GPU-0 nvml"]);
     check(&[nodes(&[minor(1)]), calls(START)], &["GPU-0 open_fd"]);
     check(&[nodes(&[minor(1)]), calls(earlier)], &["GPU-0 open_fd"]);
 }
