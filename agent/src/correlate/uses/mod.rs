@@ -24,7 +24,9 @@ use std::time::Duration;
 use super::allocations::devices::Devices;
 use crate::model::open_nodes::OpenNodes;
 use crate::model::signal::{DeviceState, GpuProcesses, Uses};
-use crate::model::{Call, Confidence, Edge, MonoNs, Pid, Signal, StartTicks, UseEvidence};
+use crate::model::{
+    Call, Confidence, Edge, MonoNs, Pid, Process as Sighting, Signal, StartTicks, UseEvidence,
+};
 use crate::telemetry::{Counter, Telemetry};
 
 use process::{Process, Row};
@@ -119,29 +121,9 @@ impl UseTable {
                     process.standing.told(*role, !process.rows.is_empty());
                 }
             }
-            Signal::Process { pid, process: Some(told), .. } => {
-                self.began(*pid, told.start);
-                let is_mps = standing::is_mps(told.comm.as_deref());
-                let known = if is_mps { self.process(*pid) } else { self.processes.get_mut(pid) };
-                if let Some(known) = known {
-                    known.start = told.start.or(known.start);
-                    known.standing.named(is_mps);
-                }
-            }
-            Signal::Call { call, .. } if call.edge == Edge::Enter => {
-                let start = call.caller.as_ref().map(|caller| caller.start);
-                self.began(call.pid, start);
-                if let Some(process) = self.processes.get_mut(&call.pid) {
-                    process.start = process.start.or(start);
-                }
-            }
-            Signal::Exec { pid, .. } => {
-                self.drop_rows(*pid, |_| true);
-                if let Some(process) = self.processes.get_mut(pid) {
-                    process.open = None;
-                    process.standing.exec();
-                }
-            }
+            Signal::Process { pid, process: Some(told), .. } => self.met(*pid, told),
+            Signal::Call { call, .. } if call.edge == Edge::Enter => self.calls(call),
+            Signal::Exec { pid, .. } => self.exec(*pid),
             Signal::Exit { at, pid } => {
                 if let Some(process) = self.processes.get_mut(pid) {
                     process.ended.get_or_insert(*at);
@@ -172,6 +154,32 @@ impl UseTable {
             | Signal::JobDevices { .. }
             | Signal::Source { .. }
             | Signal::End { .. } => {}
+        }
+    }
+
+    fn met(&mut self, pid: Pid, told: &Sighting) {
+        self.began(pid, told.start);
+        let is_mps = standing::is_mps(told.comm.as_deref());
+        let known = if is_mps { self.process(pid) } else { self.processes.get_mut(&pid) };
+        if let Some(known) = known {
+            known.start = told.start.or(known.start);
+            known.standing.named(is_mps);
+        }
+    }
+
+    fn calls(&mut self, call: &Call) {
+        let start = call.caller.as_ref().map(|caller| caller.start);
+        self.began(call.pid, start);
+        if let Some(process) = self.processes.get_mut(&call.pid) {
+            process.start = process.start.or(start);
+        }
+    }
+
+    fn exec(&mut self, pid: Pid) {
+        self.drop_rows(pid, |_| true);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.open = None;
+            process.standing.exec();
         }
     }
 

@@ -11,7 +11,7 @@ use super::*;
 use crate::correlate::allocations::fixtures::{gpu, mig};
 use crate::model::open_nodes::{OpenNode, Visible, VisibleDevice, VisibleList};
 use crate::model::signal::{GpuContext, GpuProcess, SourceState};
-use crate::model::{CallKind, Gpu, Process as Sighting, ProcessRole, Tid, Workload};
+use crate::model::{CallKind, Gpu, ProcessRole, Tid, Workload};
 
 const PID: Pid = Pid(7);
 const START: StartTicks = StartTicks(100);
