@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod come_and_go;
 mod command_line;
 mod degrade;
 mod delivery;

@@ -109,6 +109,11 @@ pub fn prometheus() -> PathBuf {
     std::env::var_os("WARPGAUGE_PROMETHEUS").map_or_else(brought, PathBuf::from)
 }
 
+/// Pods that come and go, through the agent's own stages.
+pub fn churn() -> PathBuf {
+    program("churn")
+}
+
 /// The small built-in OTLP receiver that the demo falls back on.
 pub fn receiver() -> PathBuf {
     program("otlp-receiver")

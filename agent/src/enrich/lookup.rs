@@ -77,6 +77,7 @@ impl Lookup {
         match ask {
             Ask::Process(pid) => attributor.know_process(pid, at, self.process(pid, at)),
             Ask::Cgroup(id, pid) => attributor.know_cgroup(id, at, self.cgroup(id, pid, at)),
+            Ask::Still(id) => attributor.know_still(id, at, self.is_there(id, attributor.cgroup(id))),
             Ask::Names(who) => self.names(who, at, attributor),
         }
     }
@@ -129,6 +130,10 @@ impl Lookup {
             Known::Denied => Known::Denied,
             Known::NotAsked => Known::NotAsked,
         }
+    }
+
+    fn is_there(&self, id: CgroupId, path: Option<&str>) -> bool {
+        self.mount.as_deref().zip(path).is_some_and(|(mount, path)| cgroup_tree::is_at(mount, path, id))
     }
 
     /// The process's own path when it is still in that cgroup, else a walk of the tree.

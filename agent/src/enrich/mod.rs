@@ -37,6 +37,8 @@ pub enum Ask {
     Process(Pid),
     /// Which path has this cgroup? The process is a place to look first.
     Cgroup(CgroupId, Pid),
+    /// Is this cgroup still there, of which nothing was said for long?
+    Still(CgroupId),
     /// What is the name of this container and its pod, or of any pod that has come?
     Names(Option<Who>),
 }
@@ -53,6 +55,8 @@ pub struct Attributor {
     granted: Granted,
     /// Allocations whose uid became known late.
     late: Vec<Allocation>,
+    /// When what is over was last forgotten.
+    tidied: MonoNs,
 }
 
 /// What is known of a process.
@@ -69,6 +73,8 @@ struct Answer {
 #[derive(Debug)]
 struct CgroupAnswer {
     asked: MonoNs,
+    /// When something was last said of it.
+    heard: MonoNs,
     place: Option<(String, Workload)>,
 }
 
@@ -89,6 +95,8 @@ impl Attributor {
     const FRESH: Duration = Duration::from_secs(1);
     /// How long a process that is gone is still taken for the bearer of its pid.
     const REMEMBERED: Duration = Duration::from_secs(600);
+    /// How often what is over is forgotten.
+    const TIDY_EVERY: Duration = Duration::from_secs(60);
     /// How soon a cgroup that was not found is looked for again.
     const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
@@ -102,11 +110,12 @@ impl Attributor {
             allocations: AllocationUids::new(telemetry),
             granted: Granted::default(),
             late: Vec::new(),
+            tidied: MonoNs(0),
         }
     }
 
     /// What must be known before `fact` can be attributed.
-    pub fn asks(&self, fact: &Fact, asks: &mut Vec<Ask>) {
+    pub fn asks(&mut self, fact: &Fact, asks: &mut Vec<Ask>) {
         match fact {
             Fact::Reading(Signal::CallStats { at, stats }) => {
                 self.ask_cgroup(stats.cgroup, stats.pid, *at, asks);
@@ -154,7 +163,7 @@ impl Attributor {
         }
     }
 
-    fn ask_process(&self, pid: Pid, caller: Option<&Caller>, at: MonoNs, asks: &mut Vec<Ask>) {
+    fn ask_process(&mut self, pid: Pid, caller: Option<&Caller>, at: MonoNs, asks: &mut Vec<Ask>) {
         if let Some(caller) = caller {
             self.ask_cgroup(caller.cgroup, pid, at, asks);
         }
@@ -167,8 +176,9 @@ impl Attributor {
         }
     }
 
-    fn ask_cgroup(&self, id: CgroupId, pid: Pid, at: MonoNs, asks: &mut Vec<Ask>) {
-        let good = self.cgroups.get(id).is_some_and(|answer| {
+    fn ask_cgroup(&mut self, id: CgroupId, pid: Pid, at: MonoNs, asks: &mut Vec<Ask>) {
+        let good = self.cgroups.get_mut(id).is_some_and(|answer| {
+            answer.heard = at;
             answer.place.is_some() || at.since(answer.asked).is_none_or(|age| age < Self::LOOK_AGAIN)
         });
         if !good {
@@ -195,7 +205,35 @@ impl Attributor {
             let workload = cgroup::workload(&path);
             (path, workload)
         });
-        self.cgroups.insert(id, CgroupAnswer { asked: at, place });
+        self.cgroups.insert(id, CgroupAnswer { asked: at, heard: at, place });
+    }
+
+    /// Forgets processes that are over, and asks for cgroups of which nothing is said, so that pods that come and go leave
+    /// nothing.
+    fn tidy(&mut self, now: MonoNs, asks: &mut Vec<Ask>) {
+        let younger = |at: MonoNs, than: Duration| now.since(at).is_none_or(|age| age < than);
+        if younger(self.tidied, Self::TIDY_EVERY) {
+            return;
+        }
+        self.tidied = now;
+        // Asked for so long ago, a process that is gone is not known any more: [`Self::know_process`].
+        self.processes.retain(|_, answer| younger(answer.asked.max(answer.alive), Self::REMEMBERED));
+        self.unnamed.tidy(now, &self.names);
+        let quiet = self.cgroups.iter().filter(|(_, answer)| !younger(answer.heard, Self::REMEMBERED));
+        asks.extend(quiet.map(|(id, _)| Ask::Still(id)));
+    }
+
+    /// The path of a cgroup that is known.
+    pub fn cgroup(&self, id: CgroupId) -> Option<&str> {
+        self.cgroups.get(id)?.place.as_ref().map(|(path, _)| path.as_str())
+    }
+
+    /// The answer to [`Ask::Still`].
+    pub fn know_still(&mut self, id: CgroupId, at: MonoNs, still: bool) {
+        match self.cgroups.get_mut(id) {
+            Some(answer) if still => answer.heard = at,
+            _ => self.cgroups.remove(id),
+        }
     }
 
     /// The fact with whose it is. What the probe took itself (cgroup, start time) outranks what /proc says later.
@@ -280,8 +318,10 @@ impl Attributor {
         }
     }
 
-    /// Whether names of pods that were given devices are lacking and should be asked for now.
+    /// Whether names of pods that were given devices are lacking and should be asked for now, and whether cgroups that were
+    /// not heard of are still there.
     pub fn uid_asks(&mut self, at: MonoNs, asks: &mut Vec<Ask>) {
+        self.tidy(at, asks);
         asks.extend(self.allocations.due(at).then_some(Ask::Names(None)));
     }
 

@@ -42,7 +42,7 @@ fn process(start: u64, comm: &str, cgroup: &str) -> Process {
     }
 }
 
-fn asks(attributor: &Attributor, fact: &Fact) -> Vec<Ask> {
+fn asks(attributor: &mut Attributor, fact: &Fact) -> Vec<Ask> {
     let mut asks = Vec::new();
     attributor.asks(fact, &mut asks);
     asks
@@ -52,10 +52,10 @@ fn asks(attributor: &Attributor, fact: &Fact) -> Vec<Ask> {
 fn the_cgroup_of_the_probe_outranks_that_of_proc() {
     let mut attributor = Attributor::default();
     let fact = stall_of(7, 100, 5);
-    assert_eq!(asks(&attributor, &fact), [Ask::Cgroup(CgroupId(5), Pid(7)), Ask::Process(Pid(7))]);
+    assert_eq!(asks(&mut attributor, &fact), [Ask::Cgroup(CgroupId(5), Pid(7)), Ask::Process(Pid(7))]);
     attributor.know_cgroup(CgroupId(5), MonoNs(1), Some(POD.into()));
     attributor.know_process(Pid(7), MonoNs(1), Known::Is(process(100, "python3", "/moved/elsewhere")));
-    assert_eq!(asks(&attributor, &fact), [], "known by now");
+    assert_eq!(asks(&mut attributor, &fact), [], "known by now");
     let attributed = attributor.attribute(fact);
     let found = attributed.processes[0].1.is().unwrap();
     assert_eq!((found.comm.as_deref(), found.cgroup.as_deref()), (Some("python3"), Some(POD)));
@@ -68,7 +68,7 @@ fn a_reused_pid_does_not_inherit_the_stall() {
     attributor.know_cgroup(CgroupId(5), MonoNs(1), Some(POD.into()));
     attributor.know_process(Pid(7), MonoNs(1), Known::Is(process(200, "innocent", "/other")));
     let fact = stall_of(7, 100, 5);
-    assert_eq!(asks(&attributor, &fact), [Ask::Process(Pid(7))], "another start time is another process");
+    assert_eq!(asks(&mut attributor, &fact), [Ask::Process(Pid(7))], "another start time is another process");
     let found = attributor.attribute(fact).processes[0].1.is().unwrap().clone();
     assert_eq!((found.comm.as_deref(), found.start), (Some("train"), Some(StartTicks(100))));
     assert_eq!(found.cgroup.as_deref(), Some(POD));
@@ -126,12 +126,12 @@ fn a_cgroup_that_was_not_found_is_looked_for_again_later() {
     let mut attributor = Attributor::default();
     attributor.know_process(Pid(7), MonoNs(1), Known::Is(process(100, "train", "/x")));
     attributor.know_cgroup(CgroupId(5), MonoNs(1), None);
-    assert_eq!(asks(&attributor, &stall_of(7, 100, 5)), []);
+    assert_eq!(asks(&mut attributor, &stall_of(7, 100, 5)), []);
     let mut late = stall_of(7, 100, 5);
     if let Fact::Finding(finding) = &mut late {
         finding.at = MonoNs(11_000_000_000);
     }
-    assert_eq!(asks(&attributor, &late), [Ask::Cgroup(CgroupId(5), Pid(7))]);
+    assert_eq!(asks(&mut attributor, &late), [Ask::Cgroup(CgroupId(5), Pid(7))]);
 }
 
 #[test]
@@ -148,11 +148,11 @@ fn processes_of_a_device_are_asked_for_now_and_then() {
     };
     let mut attributor = Attributor::default();
     let both = [Ask::Process(Pid(7)), Ask::Process(Pid(8))];
-    assert_eq!(asks(&attributor, &list(1)), both);
+    assert_eq!(asks(&mut attributor, &list(1)), both);
     attributor.know_process(Pid(7), MonoNs(1_000_000_000), Known::Is(process(100, "python3", POD)));
     attributor.know_process(Pid(8), MonoNs(1_000_000_000), Known::Denied);
-    assert_eq!(asks(&attributor, &list(10)), []);
-    assert_eq!(asks(&attributor, &list(11)), both, "a pid may be another process by now");
+    assert_eq!(asks(&mut attributor, &list(10)), []);
+    assert_eq!(asks(&mut attributor, &list(11)), both, "a pid may be another process by now");
     let attributed = attributor.attribute(list(2));
     let (pid, known) = &attributed.processes[0];
     let pod = known.is().and_then(|process| process.workload.pod_uid.as_deref());
@@ -175,7 +175,7 @@ fn the_holder_of_a_lock_is_somebody_elses_process() {
         Ask::Cgroup(CgroupId(6), Pid(9)),
         Ask::Process(Pid(9)),
     ];
-    assert_eq!(asks(&attributor, &fact), want);
+    assert_eq!(asks(&mut attributor, &fact), want);
     attributor.know_cgroup(CgroupId(6), MonoNs(1), Some(POD.into()));
     let attributed = attributor.attribute(fact);
     let pids: Vec<u32> = attributed.processes.iter().map(|(pid, _)| pid.0).collect();
@@ -194,7 +194,7 @@ fn a_process_that_runs_another_program_stays_in_its_cgroup() {
         ..Process::default()
     };
     let fact = Fact::Reading(Signal::Process { at: MonoNs(1), pid: Pid(7), process: Some(Box::new(exec)) });
-    assert_eq!(asks(&attributor, &fact), [Ask::Cgroup(CgroupId(5), Pid(7))]);
+    assert_eq!(asks(&mut attributor, &fact), [Ask::Cgroup(CgroupId(5), Pid(7))]);
     attributor.know_cgroup(CgroupId(5), MonoNs(1), Some(POD.into()));
     attributor.attribute(fact);
     let attributed = attributor.attribute(xid_of(7, "python3", MonoNs(2)));
@@ -278,4 +278,40 @@ fn an_allocation_is_told_again_when_its_uid_becomes_known() {
     attributor.late(second(4), &mut told);
     assert_eq!(told.iter().map(uid).collect::<Vec<_>>(), [(second(3), Some(UID.to_owned()))]);
     assert_eq!(uid(&attributor.attribute(fact(second(5)))), (second(5), Some(UID.to_owned())), "at once now");
+}
+
+#[test]
+fn what_is_over_is_forgotten_and_what_is_quiet_is_asked_for() {
+    let mut attributor = Attributor::default();
+    let [gone, quiet, heard] = [5, 6, 7].map(CgroupId);
+    for id in [gone, quiet, heard] {
+        attributor.know_cgroup(id, MonoNs(1), Some(POD.into()));
+    }
+    attributor.know_process(Pid(7), MonoNs(1), Known::Is(process(100, "python3", POD)));
+    // Whom it asks for, in order, and whether it knows the process.
+    let mut asked = |seconds: u64| {
+        let at = MonoNs(seconds * 1_000_000_000);
+        attributor.ask_cgroup(heard, Pid(8), at, &mut Vec::new());
+        let mut asks = Vec::new();
+        attributor.uid_asks(at, &mut asks);
+        let mut ids: Vec<CgroupId> = asks
+            .iter()
+            .map(|ask| match ask {
+                Ask::Still(id) => *id,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        ids.sort();
+        for id in &ids {
+            assert_eq!(attributor.cgroup(*id), Some(POD));
+            attributor.know_still(*id, at, *id == quiet);
+        }
+        (ids, attributor.processes.get(Pid(7)).is_some())
+    };
+    assert_eq!(asked(599), (vec![], true));
+    assert_eq!(asked(620), (vec![], true), "not each time");
+    assert_eq!(asked(700), (vec![gone, quiet], false), "a process that may be another one by now");
+    assert_eq!(asked(1_200), (vec![], false));
+    assert_eq!(asked(1_400), (vec![quiet], false));
+    assert_eq!([gone, quiet, heard].map(|id| attributor.cgroup(id).is_some()), [false, true, true]);
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::bounded::Bounded;
-use super::pod_names::{ContainerId, PodUid};
+use super::pod_names::{ContainerId, PodNames, PodUid};
 use crate::model::MonoNs;
 use crate::telemetry::{Counter, Telemetry};
 
@@ -34,6 +34,8 @@ impl Unnamed {
     pub const MOST: usize = 1_024;
     /// A name that is not there after this long does not come.
     const LATE: Duration = Duration::from_secs(10);
+    /// What nobody asks for any more is over.
+    const QUIET: Duration = Duration::from_secs(600);
     /// The time between two questions, at first and then.
     const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
@@ -60,6 +62,12 @@ impl Unnamed {
         }
         self.all.insert(who, missing);
         true
+    }
+
+    /// Forgets those whose names are known now, and those nobody has asked for lately.
+    pub fn tidy(&mut self, now: MonoNs, names: &PodNames) {
+        let lately = |asked| now.since(asked).is_none_or(|age| age < Self::QUIET);
+        self.all.retain(|who, missing| !names.has(who) && lately(missing.asked));
     }
 
     /// It was asked for in vain; `readable`: where the names should be could be read.
@@ -102,5 +110,10 @@ mod tests {
             unnamed.in_vain(who(2), now, false);
         }
         assert_eq!((count("no_log_link"), count("unreadable")), (1, 1));
+        let mut left = |second: u64| {
+            unnamed.tidy(MonoNs(second * 1_000_000_000), &PodNames::default());
+            unnamed.all.iter().map(|(who, _)| who).collect::<Vec<_>>()
+        };
+        assert_eq!((left(630).len(), left(640), left(660)), (2, vec![who(2)], vec![]));
     }
 }
