@@ -59,7 +59,7 @@ const UNTIL_UP: Duration = Duration::from_secs(60);
 /// For all of it: far more than it takes, since a busy machine makes it several times slower.
 const UNTIL_END: Duration = Duration::from_secs(1800);
 
-const MEMORY_MIB: &str = "768";
+const MEMORY_MIB: &str = "1536";
 /// `isa-debug-exit`: a byte written to this port ends QEMU with (byte << 1) | 1.
 const EXIT_DEVICE: &str = "isa-debug-exit,iobase=0xf4,iosize=4";
 
