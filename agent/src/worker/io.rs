@@ -64,6 +64,10 @@ pub(super) async fn serve(stream: StdStream, collectors: Collectors, hello: Hell
     let mut beat = interval(HEARTBEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        // A thread is over a moment after it said so: then the next beat finds it.
+        if let Some(ended) = talk.thread_returned() {
+            return Ok(ended);
+        }
         talk.fill();
         if talk.end_by.is_some() && talk.threads.all_returned() && talk.out.is_empty() {
             return Ok(Ended::InOrder);
@@ -80,7 +84,7 @@ pub(super) async fn serve(stream: StdStream, collectors: Collectors, hello: Hell
                 None
             }
             () = talk.queue.woken(), if !full => None,
-            () = talk.returned.notified() => talk.thread_returned(),
+            () = talk.returned.notified() => None,
             _ = term.recv() => {
                 talk.end();
                 None
