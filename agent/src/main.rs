@@ -46,8 +46,9 @@ Environment:
 
 Exit status: 0 fine, 1 problems found, 64 wrong usage, 78 configuration refused at start";
 /// Threads for work that blocks: look-ups of the collector's name by three connections, a round of sysfs, the loading of
-/// the probes, the state directory. Each may hang, and none may hold up another.
-const BLOCKING: usize = 6;
+/// the probes, the state directory, the driver's nodes that processes have open, job mapping files, the kubelet's folder,
+/// an answer on the control socket. Each may hang, and none may hold up another.
+const BLOCKING: usize = 10;
 /// Threads of the doctor: one for each look, whatever hangs.
 const LOOKS: usize = 9;
 

@@ -153,7 +153,8 @@ impl Run {
                 && let FindingKind::Stall(stall) = &finding.kind
                 && stall.state == StallState::Begin
             {
-                let hung = |pod: &Pod| pod.hangs() && fact.processes.iter().all(|(_, known)| pod.is(known));
+                let is_of = |pod: &Pod| fact.processes.iter().all(|(_, known)| pod.is(known));
+                let hung = |pod: &Pod| pod.hangs() && !fact.processes.is_empty() && is_of(pod);
                 self.stalls += 1;
                 self.strange += u64::from(!self.alive.iter().any(hung));
             }

@@ -355,12 +355,11 @@ impl Attributor {
 
     /// Allocations to be told again, since their pod's uid is known now.
     pub fn late(&mut self, at: MonoNs, out: &mut Vec<Attributed<Fact>>) {
-        let told = |allocation| Fact::Reading(Signal::Allocation { at, allocation: Box::new(allocation) });
-        let late = self
-            .late
-            .drain(..)
-            .map(|allocation| Attributed { item: told(allocation), processes: Vec::new() });
-        out.extend(late);
+        for allocation in self.late.drain(..) {
+            self.granted.take(&allocation);
+            let item = Fact::Reading(Signal::Allocation { at, allocation: Box::new(allocation) });
+            out.push(Attributed { item, processes: Vec::new() });
+        }
     }
 
     /// The process of a pid in a line of the log, which may name it: another name is another process.

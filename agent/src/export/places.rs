@@ -14,6 +14,8 @@ use super::whose::Whose;
 const FEW: Limits = Limits { per_metric: 16, total: 64 };
 /// Of what is free a workload may hold this part.
 const PART: usize = 3;
+/// Of a limit this part is for what is no workload's.
+const NODES_OWN: usize = 16;
 
 /// Who holds how many series.
 #[derive(Debug)]
@@ -63,7 +65,9 @@ impl Places {
         let held = self.metrics.get(metric).copied().unwrap_or_default();
         let free = self.limits.per_metric.saturating_sub(held);
         let free_of_all = self.limits.total.saturating_sub(self.total);
-        if free == 0 || free_of_all == 0 {
+        // the node's own always have some left: they are few, and an XID comes when it is busiest
+        let kept = |limit: usize| if owner.is_some() { limit / NODES_OWN } else { 0 };
+        if free <= kept(self.limits.per_metric) || free_of_all <= kept(self.limits.total) {
             return Err(Refusal::Limit);
         }
         if let Some(owner) = owner {
@@ -154,6 +158,16 @@ mod tests {
         assert_eq!(few, 16, "after 8 greedy ones there is still room for what any workload has");
         let held: usize = places.held().filter(|(metric, _)| *metric == "a").map(|(_, held)| held).sum();
         assert!(held < LIMITS.per_metric, "{held}");
+    }
+
+    #[test]
+    fn workloads_leave_places_for_the_nodes_own() {
+        let mut places = Places::new(LIMITS);
+        for n in 0..200 {
+            greed(&mut places, "a", Some(&pod(&n.to_string())));
+        }
+        assert_eq!(greed(&mut places, "a", Some(&pod("one more"))), (0, Refusal::Limit));
+        assert_eq!(greed(&mut places, "a", None), (125, Refusal::Limit));
     }
 
     #[test]

@@ -140,7 +140,9 @@ impl Accounts {
         let used = std::mem::take(&mut account.used);
         // A list may tell of a time before the reading before.
         let whole = used.values().sum::<f64>().max(span.as_secs_f64());
-        shares.extend(used.into_iter().map(|(whose, seconds)| {
+        // what is not known to be anybody's has its part, and nobody is told of it
+        let known = used.into_iter().filter(|(whose, _)| *whose != Whose::default());
+        shares.extend(known.map(|(whose, seconds)| {
             let hw_id = Arc::clone(hw_id);
             Share { hw_id, whose, joules: joules * seconds / whole, at: now.at }
         }));

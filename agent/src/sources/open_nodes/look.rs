@@ -18,13 +18,15 @@ use super::visible;
 use crate::host::HostRoot;
 use crate::host::hidden::is_hidden;
 use crate::model::open_nodes::{OpenNode, Visible};
-use crate::model::{Pid, StartTicks};
+use crate::model::{Pid, StartTicks, Tid};
 use crate::sources::probes::thread_files::ThreadFiles;
 
 /// Descriptors of one process that are looked at; the lowest ones.
 const DESCRIPTORS_MAX: usize = 65_536;
 /// Nodes of one process: 16 GPUs with 7 instances, whose capabilities are two each, fit.
 const NODES_MAX: usize = 256;
+/// Threads of one process that are looked at before its environment is.
+const THREADS_MAX: usize = 4_096;
 /// The kernel lets an environment grow to some megabytes; what stands further behind is not looked for.
 const ENVIRON_MAX: u64 = 256 * 1024;
 
@@ -91,7 +93,7 @@ pub fn look(host: &HostRoot, kinds: &Kinds, own: u32, pid: u32, files: &mut Thre
     let program = fs::read_link(folder.join("exe")).unwrap_or_default();
     held.mps = program.file_name().and_then(|name| name.to_str()).is_some_and(is_mps);
     if held.nodes.is_empty() {
-        if stat.state == 'D' {
+        if stat.state == 'D' || any_waits(host, pid, files) {
             return Look::Unchanged;
         }
         held.visible = environ(&folder.join("environ")).ok().and_then(|environ| visible::of(&environ));
@@ -124,6 +126,15 @@ fn descriptors(folder: &Path, kinds: &Kinds, held: &mut Held) -> io::Result<()> 
     }
     held.nodes = nodes.into_iter().collect();
     Ok(())
+}
+
+/// Whether any thread is in a wait that nothing ends: it may have the process's memory locked.
+fn any_waits(host: &HostRoot, pid: u32, files: &mut ThreadFiles) -> bool {
+    let threads = fs::read_dir(host.proc(format!("{pid}/task"))).into_iter().flatten().flatten();
+    let numbers = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
+    numbers
+        .take(THREADS_MAX)
+        .any(|tid| files.read(host, Pid(pid), Tid(tid)).stat.is_some_and(|stat| stat.state == 'D'))
 }
 
 fn environ(path: &Path) -> io::Result<Vec<u8>> {
